@@ -1,0 +1,1 @@
+"""Winnow: evidence selection for retrieval-augmented generation, as a Ray batch pipeline."""

@@ -1,0 +1,202 @@
+"""A plan as one streaming Ray Data pipeline: a shard travels as one block from actor to actor.
+
+Every step uses the whole block (`batch_size=None`, no block size limit), so a shard arrives at
+the writer as it left the source; a retried task writes the same part under the same name.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+# Both are read when ray is imported. The second reader of Ray Data starts 32 actors to list
+# files, which starves a small cluster; shards are listed here, so nothing needs it.
+os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
+os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Dataset
+
+from pipeline.cluster import preflight
+from pipeline.cluster.metrics import Recorder
+from pipeline.progress import display
+from pipeline.config import OfflineIgpConfig, PoolConfig
+from pipeline.engines.base import EngineDead
+from pipeline.engines.table import Engines
+from pipeline.runs import layout, lease
+from pipeline.runs.storage import Storage
+from pipeline.stages import plan as plans
+from pipeline.stages.plan import Plan, Step, Worker
+
+POLL_SECONDS = 1.0
+
+
+class NoProgress(RuntimeError):
+    """No shard was finished at any stage within the watchdog's time."""
+
+
+class Stopped(RuntimeError):
+    """The driver was asked to stop (SIGTERM); what is done is kept."""
+
+
+class GroupActor:
+    """Some steps of a plan on one set of engines, in a Ray actor.
+
+    When an engine is lost the whole process ends, so that Ray starts a new actor and gives the
+    shard to it; an exception would only fail the shard and leave the dead engine in the pool.
+    """
+
+    def __init__(self, plan: Plan, steps: Sequence[Step], cfg: OfflineIgpConfig) -> None:
+        self._worker = Worker(plan, steps, Engines(cfg), Recorder())
+
+    async def __call__(self, block: pa.Table) -> AsyncIterator[pa.Table]:
+        try:
+            yield await self._worker(block)
+        except EngineDead as error:
+            logging.getLogger(__name__).critical("engine lost, ending the actor: %s", error)
+            os._exit(1)
+
+
+def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
+    """Runs every missing shard, holding the leases of what is written.
+
+    LeaseHeld, Infeasible, NoProgress or Stopped where that is why it could not; whatever a
+    worker raised otherwise. Ray is shut down in the end if it was started here.
+    """
+    storage = Storage(plan.root)
+    missing = plan.missing(storage)
+    held = [folder for folder, shards in missing.items() if shards and folder.startswith("stages/")]
+    with lease.hold(storage, [plan.run_folder, *held]), _sigterm_raises(), _ray():
+        missing = plan.missing(storage)  # again, now that nobody else writes
+        pools = _pools(plan, cfg, missing)
+        preflight.check(pools, ray.cluster_resources())
+        todo = sorted(missing[f"{plan.run_folder}/{plans.CONTEXTS}"])
+        if todo:
+            _watch(plan, storage, _dataset(plan, cfg, pools, todo), cfg.cluster.watchdog_seconds)
+
+
+def _pools(
+    plan: Plan, cfg: OfflineIgpConfig, missing: dict[str, set[int]]
+) -> dict[str, PoolConfig]:
+    """The pools whose durable stages miss a shard; the rest of the plan needs no engine."""
+    needed = {
+        step.stage.pool
+        for step in plan.steps
+        if step.stage.pool is not None and step.stage.durable and missing[step.folder]
+    }
+    known = {"retriever": cfg.cluster.retriever, "generator": cfg.cluster.generator}
+    return {name: known[name] for name in known if name in needed}
+
+
+def _dataset(
+    plan: Plan, cfg: OfflineIgpConfig, pools: dict[str, PoolConfig], todo: Sequence[int]
+) -> Dataset:
+    context = DataContext.get_current()
+    context.target_max_block_size = None  # a shard is never cut
+    # max_concurrency has no named argument yet in the pinned Ray.
+    warnings.filterwarnings("ignore", message=".*ray_remote_args", category=DeprecationWarning)
+    whole: dict[str, Any] = {"batch_format": "pyarrow", "batch_size": None}
+    tickets = [{"shard": shard} for shard in todo]
+
+    def load(ticket: pa.Table) -> pa.Table:
+        return plans.load(plan, Storage(plan.root), plans.shard_of(ticket))
+
+    def finish(block: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([plans.finish(plan, Storage(plan.root), block)])
+
+    data = ray.data.from_items(tickets, override_num_blocks=len(tickets))
+    data = data.map_batches(load, num_cpus=preflight.TASK_CPUS, **whole)
+    for name, steps in plans.groups(plan):
+        pool = pools.get(name or "", PoolConfig(num_cpus=preflight.TASK_CPUS))
+        data = data.map_batches(
+            GroupActor,
+            fn_constructor_args=(plan, steps, cfg),
+            compute=ActorPoolStrategy(
+                size=pool.size, max_tasks_in_flight_per_actor=2 * pool.shards_in_flight
+            ),
+            max_concurrency=pool.shards_in_flight,
+            num_cpus=pool.num_cpus,
+            num_gpus=pool.num_gpus,
+            **whole,
+        )
+    return data.map_batches(finish, num_cpus=preflight.TASK_CPUS, **whole)
+
+
+def _watch(plan: Plan, storage: Storage, data: Dataset, watchdog_seconds: int) -> None:
+    """Runs the pipeline in a thread, shows its progress, and gives up when there is none."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in data.iter_batches(batch_size=None, batch_format="pyarrow"):
+                pass
+        except BaseException as error:  # raised again in the main thread
+            failure.append(error)
+
+    folders = {step.stage.name: step.folder for step in plan.steps if step.stage.durable}
+    folders["finish"] = f"{plan.run_folder}/{plans.CONTEXTS}"
+    thread = threading.Thread(target=run, daemon=True)
+    last: dict[str, int] = {}
+    last_change = time.monotonic()
+    with display(dict.fromkeys(folders, plan.source.shards)) as shown:
+        thread.start()
+        while True:
+            thread.join(POLL_SECONDS)
+            done = {n: len(layout.shards_done(storage, f)) for n, f in folders.items()}
+            shown.update(done)
+            if not thread.is_alive():
+                break
+            if done != last:
+                last, last_change = done, time.monotonic()
+            elif time.monotonic() - last_change > watchdog_seconds:
+                raise NoProgress(
+                    f"no shard finished at any stage for {watchdog_seconds} s "
+                    f"(done: {done}); cluster: {ray.cluster_resources()}, "
+                    f"free: {ray.available_resources()}"
+                )
+    if failure:
+        raise failure[0]
+
+
+@contextmanager
+def _ray() -> Iterator[None]:
+    """A connection to the cluster that RAY_ADDRESS names, else a local Ray that ends with us."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR}
+    if "RAY_ADDRESS" not in os.environ:
+        # Without an address Ray would join whatever cluster was last started on this machine.
+        quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
+    ray.init(**quiet)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM as an exception, so that leases and Ray are given back on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(f"stopped by signal {number}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+

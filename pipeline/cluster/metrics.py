@@ -1,0 +1,35 @@
+"""The pipeline's own counters on Ray's metrics endpoint (as ray_igp_* there)."""
+
+from collections.abc import Mapping
+
+from ray.util.metrics import Counter
+
+NAMES = {
+    "rows": ("igp_rows", "questions through a stage"),
+    "seconds": ("igp_stage_seconds", "seconds that a stage's blocks took, summed over actors"),
+    "dead": ("igp_dead_letters", "questions that died in a stage"),
+    "passages": ("igp_passages", "passages retrieved"),
+    "rollouts": ("igp_rollouts", "probe rollouts"),
+    "prompts": ("igp_prompts", "final prompts answered"),
+    "tokens": ("igp_tokens", "prompt and generated tokens of a stage's model calls"),
+    "refusals": ("igp_refusals", "unconditional rollouts that read as refusals"),
+    "admitted": ("igp_admitted", "passages that the policy kept"),
+    "empty": ("igp_empty_contexts", "questions for which the policy kept none"),
+}
+"""Metric name and meaning of every count that a stage reports."""
+
+
+class Recorder:
+    """Adds a stage's counts to the process's counters; KeyError for a count not in NAMES."""
+
+    def __init__(self) -> None:
+        self._counters = {
+            key: Counter(name, description=meaning, tag_keys=("stage",))
+            for key, (name, meaning) in NAMES.items()
+        }
+
+    def __call__(self, stage: str, counts: Mapping[str, float]) -> None:
+        for key, value in counts.items():
+            counter = self._counters[key]
+            if value:
+                counter.inc(value, tags={"stage": stage})

@@ -1,0 +1,209 @@
+"""Every setting of every job: frozen sections with types, defaults and meanings, one root a job.
+
+`pipeline.loading` makes them from YAML files and `a.b=value` overrides.
+"""
+
+import math
+import os
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from pipeline.paths import absolute
+
+Path: TypeAlias = Annotated[str, AfterValidator(absolute)]
+"""A local path, made absolute so that it means the same in every worker, or a URI."""
+
+
+def _model(name: str) -> str:
+    """A local folder as an absolute path; a Hugging Face id as it is."""
+    folder = os.path.expanduser(name)
+    return os.path.abspath(folder) if name.startswith(("~", ".", "/")) or os.path.isdir(folder) else name
+
+
+class Frozen(BaseModel):
+    """Base of every section: immutable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class RunConfig(Frozen):
+    """Where results live, and how the input is cut."""
+
+    root: Path = Field("out", validate_default=True, description="folder or URI of stage directories and runs")
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$", description="prefix of the run directory")
+    rows_per_shard: int = Field(256, ge=1, description="questions per shard, the unit of resume")
+    seed: int = Field(20240601, description="root of every random choice")
+    max_error_rate: float = Field(0.0, ge=0, le=1, description="share of dead questions tolerated")
+
+
+class InputConfig(Frozen):
+    """The questions, and candidates where they were retrieved before."""
+
+    questions: Path = Field(description="FlashRAG questions.jsonl")
+    candidates: Path | None = Field(None, description="candidates.jsonl; given, retrieval is skipped")
+    corpus: Path | None = Field(None, description="corpus.jsonl that holds the candidates' texts")
+    split: str | None = Field(None, description="keep questions whose metadata.split is this")
+    sample: int | None = Field(None, ge=1, description="a seeded sample of this many questions")
+    on_bad_row: Literal["refuse", "dead_letter"] = Field(
+        "refuse", description="a malformed line stops the run, or becomes a dead letter"
+    )
+
+
+class RetrieverConfig(Frozen):
+    """First-stage retrieval."""
+
+    engine: Literal["bm25"] = Field("bm25", description="retrieval engine")
+    index: Path = Field(description="folder written by jobs/build_index.py")
+    n: int = Field(5, ge=1, description="candidates per question")
+    k1: float = Field(0.9, ge=0, description="BM25 term saturation")
+    b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation")
+    threads: int = Field(1, ge=1, description="search threads; does not change results")
+
+
+class RuntimeConfig(Frozen):
+    """How fast the generator runs, not what it says: never part of a fingerprint."""
+
+    max_num_seqs: int = Field(64, ge=1, description="sequences decoded together")
+    threads: int = Field(1, ge=1, description="CPU threads of the model")
+    kv_cache_gib: float | None = Field(1.0, gt=0, description="KV cache on a CPU; null on a GPU")
+    enforce_eager: bool = Field(True, description="skip compilation: faster start, slower steps")
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="share of a GPU's memory")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica")
+
+
+class GeneratorConfig(Frozen):
+    """The model that is probed and that answers."""
+
+    engine: Literal["vllm", "transformers", "fake"] = Field("vllm", description="generator engine")
+    model: Annotated[str, AfterValidator(_model)] = Field(
+        description="Hugging Face id or local folder"
+    )
+    revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
+    max_model_len: int = Field(2048, ge=64, description="window in tokens, prompt and answer")
+    bos: Literal["auto", "never"] = Field(
+        "auto", description="BOS before a literal prompt: where the tokenizer adds it, or never"
+    )
+    stop_tokens: tuple[str, ...] | None = Field(
+        None, description="end tokens; null: all that model, tokenizer and chat template declare"
+    )
+    probe_mode: Literal["in_engine", "flat_logprobs"] = Field(
+        "in_engine", description="vLLM: entropy inside the engine, or from K log-probabilities"
+    )
+    max_logprobs: int | None = Field(
+        None, ge=1, description="vLLM: cap on returned log-probabilities; null: as many as top_k"
+    )
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="speed settings")
+
+
+class ProbeConfig(Frozen):
+    """The rollouts that measure uncertainty (spec: paper sections 3.2 and 3.3)."""
+
+    template: Literal["literal", "chat"] = Field(description="raw prompt, or the chat template")
+    passage_format: Literal["contents", "text"] = Field("contents", description="with title or not")
+    top_k: int = Field(ge=2, description="K: largest logits that enter the entropy")
+    max_tokens: int = Field(ge=1, description="MT: rollout length limit")
+    trace: bool = Field(False, description="keep u_t for every K in {2..128}")
+    free_rule_threshold: float | None = Field(
+        None,
+        description="NU(q) below it: skip the conditional rollouts. Exact for any threshold >= it",
+    )
+    refusal_patterns: tuple[str, ...] = Field((), description="extra patterns of refusals")
+
+
+class SelectionConfig(Frozen):
+    """Admission and truncation (paper Algorithm 1), and what happens to an empty set."""
+
+    threshold: float = Field(description="Tp: smallest gain admitted; -.inf only reorders")
+    top_m: int = Field(ge=0, description="M: passages kept")
+    token_guard: int | None = Field(None, ge=1, description="B: passage tokens kept")
+    guard_rule: Literal["prefix", "skip"] = Field("prefix", description="at the first misfit")
+    empty_context: Literal["frame", "closed_book", "top1", "abstain"] = Field(
+        description="prompt of a question without evidence"
+    )
+
+    @field_validator("threshold")
+    @classmethod
+    def _a_number(cls, value: float) -> float:
+        if math.isnan(value):
+            raise ValueError("must be a number or -.inf")
+        return value
+
+
+class AnswerConfig(Frozen):
+    """Final generation."""
+
+    template: Literal["chat", "literal"] = Field("chat", description="chat template, or plain text")
+    max_tokens: int = Field(32, ge=1, description="answer length limit")
+
+
+class EvaluationConfig(Frozen):
+    """Metrics and their intervals."""
+
+    bootstrap_samples: int = Field(2000, ge=100, description="resamples of an interval")
+
+
+class PoolConfig(Frozen):
+    """One pool of Ray actors."""
+
+    size: int = Field(1, ge=1, description="actors")
+    num_cpus: float = Field(0.5, ge=0, description="CPUs reserved per actor")
+    num_gpus: float = Field(0, ge=0, description="GPUs reserved per actor")
+    shards_in_flight: int = Field(2, ge=1, description="shards worked on at once per actor")
+
+
+class ClusterConfig(Frozen):
+    """Ray resources."""
+
+    retriever: PoolConfig = Field(
+        PoolConfig(num_cpus=0.25, shards_in_flight=1), description="actors that hold the index"
+    )
+    generator: PoolConfig = Field(PoolConfig(), description="actors that hold the model")
+    watchdog_seconds: int = Field(1800, ge=1, description="give up after this long without a shard")
+
+
+class OfflineIgpConfig(Frozen):
+    """Everything jobs/offline_igp.py needs."""
+
+    run: RunConfig = Field(default_factory=RunConfig)
+    input: InputConfig
+    retriever: RetrieverConfig | None = None
+    generator: GeneratorConfig
+    probe: ProbeConfig
+    selection: SelectionConfig
+    answer: AnswerConfig = Field(default_factory=AnswerConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> "OfflineIgpConfig":
+        limit = self.probe.free_rule_threshold
+        if self.input.candidates is None and self.retriever is None:
+            raise ValueError("set retriever, or give input.candidates")
+        if self.input.candidates is not None and self.input.corpus is None:
+            raise ValueError("input.candidates needs input.corpus, which holds their texts")
+        if limit is not None and self.selection.threshold < limit:
+            raise ValueError(
+                f"selection.threshold {self.selection.threshold} is below "
+                f"probe.free_rule_threshold {limit}: the rollouts skipped under it would be needed"
+            )
+        if self.probe.trace and self.generator.engine == "vllm":
+            if self.generator.probe_mode != "flat_logprobs":
+                raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
+        return self
+
+
+class BuildIndexConfig(Frozen):
+    """Everything jobs/build_index.py needs."""
+
+    corpus: Path = Field(description="FlashRAG corpus.jsonl, optionally gzipped")
+    index: Path = Field(description="folder to write")
+    threads: int = Field(1, ge=1, description="indexing threads")

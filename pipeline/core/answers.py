@@ -1,0 +1,63 @@
+"""Short-answer metrics: token F1, exact match and substring match against several golds.
+
+Every score is in [0, 1], the best over the golds, and NaN when there is no gold to score by.
+Source: SQuAD's normalisation; "Less is More for RAG", eq. 8-13.
+"""
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_CLOSED_SET = frozenset({"yes", "no", "noanswer"})
+
+
+def normalise(text: str) -> str:
+    """Lower case, no ASCII punctuation, no articles, single spaces; no Unicode folding."""
+    bare = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def f1(prediction: str, golds: Sequence[str]) -> float:
+    """F1 of the token multisets (eq. 8-11); 0 for a prediction that normalises to nothing.
+
+    A gold scores 0 when it or the prediction is yes, no or noanswer and they differ (eq. 12).
+    """
+    answer = normalise(prediction)
+    return max((_token_f1(answer, normalise(gold)) for gold in golds), default=math.nan)
+
+
+def exact_match(prediction: str, golds: Sequence[str]) -> float:
+    """1 when the normalised prediction equals a normalised gold, else 0."""
+    answer = normalise(prediction)
+    return max((float(answer == normalise(gold)) for gold in golds), default=math.nan)
+
+
+def sub_exact_match(prediction: str, golds: Sequence[str]) -> float:
+    """1 when a normalised gold is a substring of the normalised prediction, else 0.
+
+    Golds that normalise to nothing would always match: they are ignored (see empty_golds),
+    and with no other gold the score is NaN.
+    """
+    answer = normalise(prediction)
+    targets = [target for gold in golds if (target := normalise(gold))]
+    return max((float(target in answer) for target in targets), default=math.nan)
+
+
+def empty_golds(golds: Sequence[str]) -> int:
+    """How many golds normalise to nothing, such as "The"."""
+    return sum(not normalise(gold) for gold in golds)
+
+
+def _token_f1(answer: str, gold: str) -> float:
+    if answer != gold and not _CLOSED_SET.isdisjoint((answer, gold)):
+        return 0.0
+    predicted, expected = Counter(answer.split()), Counter(gold.split())
+    overlap = (predicted & expected).total()
+    if overlap == 0:
+        return 0.0
+    # 2PR / (P + R) with P = overlap / |predicted| and R = overlap / |expected|
+    return 2 * overlap / (predicted.total() + expected.total())

@@ -1,0 +1,1 @@
+"""Models and indexes behind small protocols: the only code that imports their libraries."""

@@ -1,0 +1,131 @@
+"""What the pipeline asks of a model or an index, and how they fail.
+
+T steps of a rollout, K top entries of a step, J values of K in a trace (core.uncertainty.TRACE_KS).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core import uncertainty
+from pipeline.prompts.render import Prompt
+
+Floats = NDArray[np.float32]
+
+
+class Refusal(ValueError):
+    """An engine will not serve this request; the message is the row's reason."""
+
+
+class EngineDead(RuntimeError):
+    """An engine is lost with all its requests; the actor that holds it must end."""
+
+
+class ModelNotFound(ValueError):
+    """A model or index that cannot be loaded; the message is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One greedy probe: T >= 1 tokens, the end token included where it was reached."""
+
+    token_ids: tuple[int, ...]
+    u_T: Floats  # normalised top-K entropy of each step, in [0, 1]
+    margin_T: Floats  # top-1 minus top-2 logit, >= 0
+    trace_JT: Floats | None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One greedy answer. `answer_tokens` counts the end token where it was reached."""
+
+    text: str
+    prompt_tokens: int
+    answer_tokens: int
+    finish_reason: Literal["stop", "length"]
+
+
+class Tokenizer(Protocol):
+    """The generator's own tokenizer with its chat template."""
+
+    stop_ids: tuple[int, ...]
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a raw text, or of messages through the chat template with the turn
+        of the assistant opened. Refusal when there is no chat template."""
+
+    def count(self, text: str) -> int:
+        """Tokens of a text alone, without special tokens."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens, stripped."""
+
+
+class Generator(Protocol):
+    """A causal language model under greedy decoding that ends at any id of `stop_ids`.
+
+    Requests may be made at once from many coroutines; the engine batches them. Every method
+    raises Refusal for a request that it cannot serve and EngineDead when it is lost.
+    """
+
+    tokenizer: Tokenizer
+    max_model_len: int
+
+    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+        """One probe with the engine's K and MT."""
+
+    async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
+        """One answer of at most `max_tokens` tokens."""
+
+    def close(self) -> None:
+        """Ends whatever the engine started."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One retrieved passage; `score` is the retriever's own, higher is better."""
+
+    passage_id: str
+    title: str
+    text: str
+    score: float
+
+
+class Retriever(Protocol):
+    """A first-stage index."""
+
+    def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
+        """At most n passages for each question, best first; ties by passage id."""
+
+
+def rollout_of(
+    token_ids: Sequence[int], logits_TK: Floats, *, k: int, with_trace: bool
+) -> Rollout:
+    """A rollout from the k largest logits, or log-probabilities, of each step, largest first."""
+    return Rollout(
+        token_ids=tuple(token_ids),
+        u_T=uncertainty.step_uncertainty(logits_TK, k=k).astype(np.float32),
+        margin_T=(logits_TK[:, 0] - logits_TK[:, 1]).astype(np.float32),
+        trace_JT=uncertainty.trace(logits_TK) if with_trace else None,
+    )
+
+
+def check_window(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
+    """Refusal when a prompt and its answer do not fit the model's window."""
+    if prompt_tokens + max_tokens > max_model_len:
+        raise Refusal(
+            f"prompt of {prompt_tokens} tokens and {max_tokens} new ones exceed the window "
+            f"of {max_model_len} tokens"
+        )
+
+
+def split_contents(contents: str) -> tuple[str, str]:
+    """Title and text of a FlashRAG `contents`: first line, often in double quotes, and the rest.
+
+    A single line is all text, with an empty title.
+    """
+    first, newline, rest = contents.partition("\n")
+    return (first.strip().strip('"'), rest.strip()) if newline else ("", first.strip())

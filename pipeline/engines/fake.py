@@ -1,0 +1,90 @@
+"""A deterministic stand-in for a language model: the whole pipeline runs in seconds on it.
+
+It has words for tokens and a hash for a mind. What it says and how sure it seems depend on the
+prompt alone, never on batch, process or time: an answer is a run of words of the prompt's
+passages, and u falls with the share of the question's words that the passages contain.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.core.uncertainty import TRACE_KS
+from pipeline.engines.base import Completion, Rollout, check_window
+from pipeline.prompts.render import Prompt
+
+_END = 0
+
+
+class FakeTokenizer:
+    """Words for tokens; an id is a hash of the word, remembered so that it can be decoded."""
+
+    stop_ids: tuple[int, ...] = (_END,)
+
+    def __init__(self) -> None:
+        self._words: dict[int, str] = {}
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """See engines.base.Tokenizer; a message is its role and its content."""
+        if not isinstance(prompt, str):
+            turns = [f"<{message['role']}> {message['content']}" for message in prompt]
+            prompt = " ".join([*turns, "<assistant>"])
+        return [self._id(word) for word in prompt.split()]
+
+    def count(self, text: str) -> int:
+        """See engines.base.Tokenizer."""
+        return len(text.split())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """See engines.base.Tokenizer; only ids that this tokenizer has made."""
+        return " ".join(self._words[i] for i in token_ids if i != _END)
+
+    def _id(self, word: str) -> int:
+        number = 1 + int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
+        self._words[number] = word
+        return number
+
+
+class FakeGenerator:
+    """See engines.base.Generator."""
+
+    def __init__(self, cfg: GeneratorConfig, probe: ProbeConfig) -> None:
+        self.tokenizer = FakeTokenizer()
+        self.max_model_len = cfg.max_model_len
+        self._probe = probe
+
+    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+        """One probe: between 1 and MT steps."""
+        check_window(len(prompt_ids), self._probe.max_tokens, self.max_model_len)
+        ids = self._speak(prompt_ids, self._probe.max_tokens)
+        random = _random(prompt_ids)
+        repeated = 1 - len(set(prompt_ids)) / len(prompt_ids)
+        u_T = (random.random(len(ids)) * (1 - repeated)).astype(np.float32)
+        margin_T = (random.random(len(ids)) * 5).astype(np.float32)
+        scale_J = np.linspace(0.5, 1, len(TRACE_KS), dtype=np.float32)
+        trace_JT = scale_J[:, None] * u_T if self._probe.trace else None
+        return Rollout(tuple(ids), u_T, margin_T, trace_JT)
+
+    async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
+        """One answer."""
+        check_window(len(prompt_ids), max_tokens, self.max_model_len)
+        ids = self._speak(prompt_ids, max_tokens)
+        text = self.tokenizer.decode(ids)
+        stopped = ids[-1] == _END
+        return Completion(text, len(prompt_ids), len(ids), "stop" if stopped else "length")
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _speak(self, prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
+        random = _random(prompt_ids)
+        start = int(random.integers(len(prompt_ids)))
+        length = int(random.integers(1, 9))
+        return [*prompt_ids[start : start + length], _END][:max_tokens]
+
+
+def _random(prompt_ids: Sequence[int]) -> np.random.Generator:
+    digest = hashlib.sha256(np.asarray(prompt_ids, dtype=np.int64).tobytes()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))

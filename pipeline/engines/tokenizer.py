@@ -1,0 +1,108 @@
+"""The generator's tokenizer: raw prompts, the chat template, and every token that ends an answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.config import GeneratorConfig
+from pipeline.engines.base import ModelNotFound, Refusal
+from pipeline.prompts.render import Prompt
+
+
+class HfTokenizer:
+    """A Hugging Face tokenizer; see engines.base.Tokenizer for the contract.
+
+    `stop_ids` is the union of the end tokens declared by the model's config, its generation
+    config and its tokenizer, and of the special token that the chat template writes after an
+    assistant's message; `generator.stop_tokens` replaces that list. ModelNotFound when the
+    model or one of the named tokens does not exist.
+    """
+
+    def __init__(self, cfg: GeneratorConfig) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self._hf: Any = AutoTokenizer.from_pretrained(cfg.model, revision=cfg.revision)
+        except (OSError, ValueError) as error:
+            raise ModelNotFound(
+                f"generator.model {cfg.model!r}: neither a local folder with a tokenizer nor "
+                f"reachable on the Hugging Face hub ({_first_line(error)})"
+            ) from None
+        self._model = cfg.model
+        raw_ids = self._hf("a").input_ids
+        adds_bos = bool(raw_ids) and raw_ids[0] == self._hf.bos_token_id
+        self._bos = [self._hf.bos_token_id] if cfg.bos == "auto" and adds_bos else []
+        self.stop_ids = self._stop_ids(cfg)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether messages can be encoded."""
+        return bool(self._hf.chat_template)
+
+    @property
+    def stop_tokens(self) -> list[str]:
+        """The texts of `stop_ids`, for the manifest."""
+        return [str(token) for token in self._hf.convert_ids_to_tokens(list(self.stop_ids))]
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """See engines.base.Tokenizer."""
+        if isinstance(prompt, str):
+            return self._bos + self._ids(prompt)
+        if not self.has_chat_template:
+            raise Refusal(f"model {self._model!r} has no chat template: use a literal template")
+        text = self._hf.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        return self._ids(text)
+
+    def count(self, text: str) -> int:
+        """See engines.base.Tokenizer."""
+        return len(self._ids(text))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """See engines.base.Tokenizer."""
+        return str(self._hf.decode(list(token_ids), skip_special_tokens=True)).strip()
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._hf(text, add_special_tokens=False).input_ids)
+
+    def _stop_ids(self, cfg: GeneratorConfig) -> tuple[int, ...]:
+        if cfg.stop_tokens is not None:
+            vocabulary = self._hf.get_vocab()
+            for token in cfg.stop_tokens:
+                if token not in vocabulary:
+                    raise ModelNotFound(
+                        f"generator.stop_tokens {token!r}: not a token of {cfg.model!r}"
+                    )
+            return tuple(sorted({vocabulary[token] for token in cfg.stop_tokens}))
+        declared = {self._hf.eos_token_id, self._end_of_turn()} | _declared_eos(cfg)
+        stop_ids = tuple(sorted(token_id for token_id in declared if token_id is not None))
+        if not stop_ids:
+            raise ModelNotFound(
+                f"generator.model {cfg.model!r} declares no end token: set generator.stop_tokens"
+            )
+        return stop_ids
+
+    def _end_of_turn(self) -> int | None:
+        """The first special token after an assistant's message in the chat template."""
+        if not self.has_chat_template:
+            return None
+        marker = "\N{SNOWMAN}answer\N{SNOWMAN}"
+        turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": marker}]
+        text = self._hf.apply_chat_template(turn, tokenize=False)
+        tail = self._ids(text.partition(marker)[2])
+        return next((i for i in tail if i in self._hf.all_special_ids), None)
+
+
+def _declared_eos(cfg: GeneratorConfig) -> set[int | None]:
+    """End tokens of config.json and generation_config.json; either may be absent or a list."""
+    from transformers import AutoConfig, GenerationConfig
+
+    declared = [AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).eos_token_id]
+    try:
+        generation = GenerationConfig.from_pretrained(cfg.model, revision=cfg.revision)
+        declared.append(generation.eos_token_id)
+    except OSError:  # the file is optional
+        pass
+    return {i for eos in declared for i in (eos if isinstance(eos, list) else [eos])}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,142 @@
+"""Configuration files: YAML, then `a.b=value` overrides, then one frozen object per job.
+
+An unknown key is an error that names the nearest known one; every error names file, line,
+key, value and what is allowed. `help_text` prints a job's keys with types and defaults.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline.config import Frozen
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message is one line for the user."""
+
+
+C = TypeVar("C", bound=Frozen)
+
+
+def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
+    """The config in a YAML file with `a.b=value` overrides applied, or ConfigError."""
+    data, lines = _read_yaml(path)
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign or not key:
+            raise ConfigError(f"override {override!r}: expected key=value, for example run.name=x")
+        _assign(data, key.split("."), _scalar(override, text), override)
+        lines[key] = f"override {override!r}"
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(kind, error.errors()[0], path, lines)) from None
+
+
+def _scalar(override: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"override {override!r}: {text!r} is not a YAML value") from None
+
+
+def _assign(data: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
+    for key in keys[:-1]:
+        inner = data.get(key)
+        if inner is None:
+            inner = data[key] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {key} is not a section")
+        data = inner
+    data[keys[-1]] = value
+
+
+def _read_yaml(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The mapping in a file, and `file:line` of every dotted key."""
+    if not os.path.isfile(path):
+        folder = Path(path).parent
+        known = sorted(p.name for p in folder.glob("*.yaml")) if folder.is_dir() else []
+        raise ConfigError(f"{path}: no such config file (in {folder}: {', '.join(known) or 'none'})")
+    try:
+        with open(path, encoding="utf-8") as file:
+            root = yaml.compose(file, Loader=yaml.SafeLoader)
+        lines: dict[str, str] = {}
+        data = _build(root, path, "", lines)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected a mapping of sections, got {type(data).__name__}")
+    return data, lines
+
+
+def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = f"{prefix}{key_node.value}"
+            line = key_node.start_mark.line + 1
+            if key_node.value in result:
+                raise ConfigError(f"{path}:{line}: {key} stands twice")
+            lines[key] = f"{path}:{line}"
+            result[key_node.value] = _build(value_node, path, f"{key}.", lines)
+        return result
+    if node is None:
+        return {}
+    loader = yaml.SafeLoader("")
+    return loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+
+
+def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str, str]) -> str:
+    """One line: where, which key, what is wrong, what is allowed."""
+    key = ".".join(str(part) for part in error["loc"])
+    parents = [key[: len(key) - i] for i in range(len(key))]
+    where = next((lines[parent] for parent in parents if parent in lines), path)
+    if error["type"] == "extra_forbidden":
+        known = list(_keys_at(kind, error["loc"][:-1]))
+        near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{where}: {key}: unknown key; {hint}allowed: {', '.join(known)}"
+    if error["type"] == "missing":
+        return f"{where}: {key}: missing, and it has no default"
+    message = error["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{path}: {message}"
+    return f"{where}: {key}: {message}, got {error['input']!r}"
+
+
+def _keys_at(kind: type[Frozen], loc: Sequence[int | str]) -> Iterator[str]:
+    model: type[BaseModel] = kind
+    for part in loc:
+        model = _section(model.model_fields[str(part)].annotation) or model
+    yield from model.model_fields
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The config section behind an annotation such as `RetrieverConfig | None`, if any."""
+    options = [annotation, *get_args(annotation)]
+    return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+
+
+def help_text(kind: type[Frozen], prefix: str = "") -> str:
+    """One line per key: dotted name, type, default, meaning."""
+    rows = []
+    for name, field in kind.model_fields.items():
+        key = f"{prefix}{name}"
+        section = _section(field.annotation)
+        if section is not None and issubclass(section, Frozen):
+            rows.append(help_text(section, f"{key}."))
+            continue
+        annotation: Any = field.annotation
+        shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        shown = shown.replace("typing.", "").replace("NoneType", "null").replace("None", "null")
+        default = "required" if field.is_required() else f"default {field.default!r}"
+        rows.append(f"  {key}: {shown}  ({default})\n      {field.description or ''}")
+    return "\n".join(rows)

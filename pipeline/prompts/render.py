@@ -1,0 +1,68 @@
+"""The prompts of the paper (its prompts A and B), rendered from the text files beside this one.
+
+A prompt is either a raw text or a list of chat messages; turning it into token ids is the
+tokenizer's part. Templates are filled in by plain replacement, so braces in a passage are safe.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+Message: TypeAlias = dict[str, str]
+Prompt: TypeAlias = str | list[Message]
+Template = Literal["literal", "chat"]
+
+PROBE_TEMPLATES = ("probe_literal", "probe_literal_context", "probe_chat", "probe_chat_context")
+ANSWER_TEMPLATES = ("answer_system", "answer_user", "closed_book_system", "closed_book_user")
+
+
+@cache
+def template(name: str) -> str:
+    """The text of prompts/<name>.txt."""
+    return (files("pipeline.prompts") / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def fingerprint(names: Sequence[str]) -> str:
+    """Hash of the named templates' texts: part of every fingerprint that uses them."""
+    texts = {name: template(name) for name in names}
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def passage(title: str, text: str, passage_format: Literal["contents", "text"]) -> str:
+    """A passage as models read it: title on the first line and the text, or the text alone."""
+    return f"{title}\n{text}" if passage_format == "contents" and title else text
+
+
+def probe(question: str, context: str | None, kind: Template) -> Prompt:
+    """Prompt B: the question alone (context None), or the question and one passage."""
+    name = f"probe_{kind}" if context is None else f"probe_{kind}_context"
+    filled = _fill(template(name), question=question, context=context or "")
+    return filled if kind == "literal" else [{"role": "user", "content": filled}]
+
+
+def answer(question: str, passages: Sequence[str], kind: Template) -> Prompt:
+    """Prompt A: the question over "[DOC i]" lines; without passages, an empty document block."""
+    reference = "\n".join(f"[DOC {rank}] {text}" for rank, text in enumerate(passages, start=1))
+    user = _fill(template("answer_user"), question=question, reference=reference)
+    return _with_system(template("answer_system"), user, kind)
+
+
+def closed_book(question: str, kind: Template) -> Prompt:
+    """The question alone, without any mention of documents."""
+    user = _fill(template("closed_book_user"), question=question)
+    return _with_system(template("closed_book_system"), user, kind)
+
+
+def _with_system(system: str, user: str, kind: Template) -> Prompt:
+    if kind == "literal":
+        return f"{system}\n\n{user}"
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def _fill(text: str, **values: str) -> str:
+    """Every "{name}" of the template replaced at once, so that values are never templates."""
+    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)

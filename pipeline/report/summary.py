@@ -1,0 +1,145 @@
+"""A run's numbers per arm, from its finished rows, and the table that shows them.
+
+Every mean is over the run's living questions and travels with its n. Intervals are bootstrap
+intervals over questions. TK and NTE follow the paper (eq. 14, 15), with the retriever's order at
+the same M as the baseline. Arms that cannot be formed without probes pay for them in
+`NTE with probes`; the others have the same NTE in both columns.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from rich.table import Table
+
+from pipeline.core import cost, stats
+from pipeline.stages.select import ARMS, PROBED_ARMS
+
+COLUMNS = ("question_id", "metrics", "probes")
+BASELINE = "retriever"
+
+
+def summarise(parts: Iterable[pa.Table], *, seed: int, samples: int) -> dict[str, Any]:
+    """The metrics of a run, JSON-able, NaN as None; `parts` hold COLUMNS.
+
+    `arms` is a list in the order of ARMS; `probe` describes the rollouts.
+    """
+    frames = [_frame(part) for part in parts if part.num_rows]
+    if not frames:
+        return {"questions": 0, "arms": [], "probe": {}}
+    measured = pl.concat([rows for rows, _ in frames])
+    probed = pl.concat([rows for _, rows in frames])
+    probe_tokens = float(probed["tokens"].to_numpy().mean())
+    by_arm = {str(key[0]): rows for key, rows in measured.group_by("arm", maintain_order=True)}
+    means = {
+        arm: stats.bootstrap_mean(rows["f1"].to_list(), seed=seed, samples=samples)
+        for arm, rows in by_arm.items()
+    }
+    tokens = {arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()}
+    baseline = {"baseline_f1": means[BASELINE].value, "baseline_tk": tokens[BASELINE]}
+    arms = []
+    for arm in ARMS:
+        rows, f1, tk = by_arm[arm], means[arm], tokens[arm]
+        paid = probe_tokens if arm in PROBED_ARMS else 0.0
+        empty = rows.filter(pl.col("evidence_size") == 0)
+        em, sub_em = (
+            stats.bootstrap_mean(rows[name].to_list(), seed=seed, samples=samples)
+            for name in ("em", "sub_em")
+        )
+        against = stats.paired_difference(
+            rows["f1"].to_list(), by_arm[BASELINE]["f1"].to_list(), seed=seed, samples=samples
+        )
+        arms.append(
+            {
+                "arm": arm,
+                "f1": _mean(f1),
+                "f1_minus_retriever": _mean(against),
+                "sub_em": _mean(sub_em),
+                "em": _mean(em),
+                "tk": _number(tk),
+                "nte": _number(cost.nte(f1.value, tk, **baseline)),
+                "nte_with_probes": _number(cost.nte_with_probes(f1.value, tk, paid, **baseline)),
+                "empty_share": len(empty) / len(rows),
+                "refusal_share_without_evidence": _share(empty["refusal"]),
+                "n": len(rows),
+            }
+        )
+    return {"questions": len(probed), "arms": arms, "probe": _probe(probed, by_arm["igp"])}
+
+
+def _probe(probed: pl.DataFrame, igp: pl.DataFrame) -> dict[str, Any]:
+    refused = probed["refusal"]
+    empty = igp["evidence_size"] == 0
+    return {
+        "rollouts": int(probed["rollouts"].sum()),
+        "tokens_per_question": float(probed["tokens"].to_numpy().mean()),
+        "mean_nu0": float(probed["nu0"].to_numpy().mean()),
+        "free_rule_share": _share(probed["free_rule"]),
+        "refusal_share": _share(refused),
+        "empty_share_of_refused": _share(empty.filter(refused)),
+        "empty_share_of_others": _share(empty.filter(~refused)),
+    }
+
+
+def table(metrics: dict[str, Any]) -> Table:
+    """The arms of `summarise` as a terminal table; "-" where a number is undefined."""
+    shown = Table(title=f"{metrics['questions']} questions, 95% bootstrap intervals")
+    for name in ("arm", "F1", "SubEM", "TK", "NTE", "NTE with probes", "empty", "refused*", "n"):
+        shown.add_column(name, justify="left" if name == "arm" else "right")
+    for row in metrics["arms"]:
+        shown.add_row(
+            row["arm"],
+            _interval(row["f1"]),
+            _interval(row["sub_em"]),
+            _shown(row["tk"], ".1f"),
+            _shown(row["nte"], ".2f"),
+            _shown(row["nte_with_probes"], ".2f"),
+            _shown(row["empty_share"], ".2f"),
+            _shown(row["refusal_share_without_evidence"], ".2f"),
+            str(row["n"]),
+        )
+    shown.caption = "* of the answers given without evidence, the share that refuses"
+    return shown
+
+
+def _frame(part: pa.Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """One row per question and arm; one row per question about its probe."""
+    rows = pl.DataFrame(pl.from_arrow(part.select(list(COLUMNS))))
+    measured = rows.select("question_id", "metrics").explode("metrics").unnest("metrics")
+    probes = pl.col("probes").struct
+    probed = rows.select(
+        (probes.field("prompt_tokens").list.sum() + probes.field("steps").list.sum()).alias("tokens"),
+        probes.field("steps").list.len().alias("rollouts"),
+        *(probes.field(name) for name in ("nu0", "free_rule", "refusal")),
+    )
+    return measured, probed
+
+
+def _mean(mean: stats.Mean) -> dict[str, Any]:
+    return {
+        "value": _number(mean.value),
+        "low": _number(mean.low),
+        "high": _number(mean.high),
+        "n": mean.n,
+        "undefined": mean.undefined,
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _share(flags: pl.Series) -> float | None:
+    return None if len(flags) == 0 else float(flags.cast(pl.Float64).to_numpy().mean())
+
+
+def _shown(value: float | None, how: str) -> str:
+    return "-" if value is None else format(value, how)
+
+
+def _interval(mean: dict[str, Any]) -> str:
+    if mean["value"] is None:
+        return "-"
+    return f"{mean['value']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"

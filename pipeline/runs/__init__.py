@@ -1,0 +1,1 @@
+"""Runs on disk: stage directories by fingerprint, shards as atomic files, leases, manifests."""

@@ -1,0 +1,34 @@
+"""Where things are under a root, and which shards of a directory are done.
+
+    <root>/stages/<stage>-<fingerprint>/part-000000.parquet ...
+    <root>/runs/<name>-<fingerprint>/{manifest.json, contexts/, dead_letters/, metrics.json, _SUCCESS}
+
+A shard is done in a directory exactly when its part is there.
+"""
+
+import re
+
+from pipeline.runs.storage import Storage
+
+_PART = re.compile(r"part-(\d{6,})\.parquet")
+
+
+def stage_dir(stage: str, fingerprint: str) -> str:
+    """Folder of a stage's parts."""
+    return f"stages/{stage}-{fingerprint}"
+
+
+def run_dir(name: str, fingerprint: str) -> str:
+    """Folder of a run; other settings or inputs give another folder, so nothing is mixed."""
+    return f"runs/{name}-{fingerprint[:8]}"
+
+
+def part(folder: str, shard: int) -> str:
+    """Path of a shard's file: the same shard always has the same name."""
+    return f"{folder}/part-{shard:06d}.parquet"
+
+
+def shards_done(storage: Storage, folder: str) -> set[int]:
+    """The shards whose parts are there."""
+    matches = (_PART.fullmatch(name) for name in storage.names(folder))
+    return {int(match[1]) for match in matches if match}

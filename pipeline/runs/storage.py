@@ -1,0 +1,113 @@
+"""One folder of a local disk or an object store, with writes that appear whole or not at all.
+
+Locally a file is written under a temporary name, flushed to disk and renamed; on an object
+store one PUT does the same. Paths are relative to the folder, with "/" between parts.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from pipeline.paths import absolute, locate
+
+
+class Storage:
+    """The folder at a local path or a URI that pyarrow knows (s3://, gs://, hdfs://)."""
+
+    def __init__(self, root: str) -> None:
+        self.root = absolute(root)
+        self._fs, self._base = locate(root)
+        self._local = isinstance(self._fs, pafs.LocalFileSystem)
+
+    def uri(self, path: str) -> str:
+        """Where a path of this folder is, for messages and manifests."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        info = self._fs.get_file_info(self._at(path))
+        return bool(info.type != pafs.FileType.NotFound)
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names in a folder; none when the folder is absent."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
+        return sorted(info.base_name for info in self._fs.get_file_info(selector))
+
+    def read_bytes(self, path: str) -> bytes:
+        """A file's contents; FileNotFoundError when it is absent."""
+        with self._fs.open_input_file(self._at(path)) as file:
+            return bytes(file.read())
+
+    def read_json(self, path: str) -> Any:
+        """A JSON file's value."""
+        return json.loads(self.read_bytes(path))
+
+    def read_table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A Parquet file, or some of its columns."""
+        with self._fs.open_input_file(self._at(path)) as file:
+            return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Writes a file, replacing an older one."""
+        target = self._at(path)
+        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        if not self._local:
+            with self._fs.open_output_stream(target) as stream:
+                stream.write(data)
+            return
+        folder, _, name = target.rpartition("/")
+        scratch = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open(scratch, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, target)
+        except BaseException:
+            if os.path.exists(scratch):
+                os.remove(scratch)
+            raise
+
+    def write_json(self, path: str, value: Any) -> None:
+        """Writes a value as indented JSON."""
+        self.write_bytes(path, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+
+    def write_table(self, path: str, table: pa.Table) -> None:
+        """Writes a Parquet file (zstd)."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        self.write_bytes(path, sink.getvalue().to_pybytes())
+
+    def create_exclusive(self, path: str, data: bytes) -> bool:
+        """Writes a file unless one is there; whether it was written.
+
+        Atomic on a local disk. An object store offers no such call here, so there two writers
+        at the same instant can both succeed; the reader's check afterwards tells them apart.
+        """
+        target = self._at(path)
+        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        if not self._local:
+            if self.exists(path):
+                return False
+            self.write_bytes(path, data)
+            return True
+        try:
+            with open(target, "xb") as file:
+                file.write(data)
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, path: str) -> None:
+        """Removes a file if it is there."""
+        if self.exists(path):
+            self._fs.delete_file(self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else str(self._base)

@@ -1,0 +1,95 @@
+"""Every column of the row: its name, Arrow type, unit, and the stage that writes it.
+
+One row is one question. Candidates are nested, so a block always holds whole questions and
+no stage needs a shuffle. Positions count from 0 in retrieval order; ranks count from 1.
+In the lists of `probes` named below as (N+1), entry 0 is the rollout without evidence and
+entry 1 + i the rollout with candidate i.
+"""
+
+import pyarrow as pa
+
+SHARD = pa.field("shard", pa.int64())
+DEAD = pa.field("dead", pa.struct([pa.field("stage", pa.string()), pa.field("reason", pa.string())]))
+"""Why a row left the run, null while it is alive. Written by the stage runner alone."""
+
+CANDIDATE = pa.struct(
+    [
+        pa.field("passage_id", pa.string()),
+        pa.field("title", pa.string()),
+        pa.field("text", pa.string()),
+        pa.field("score", pa.float32()),
+    ]
+)
+CANDIDATES = pa.field("candidates", pa.list_(CANDIDATE))
+
+SOURCE = pa.schema(
+    [
+        pa.field("question_id", pa.string()),
+        pa.field("question", pa.string()),
+        pa.field("golden_answers", pa.list_(pa.string())),
+        pa.field("metadata", pa.string()),  # JSON object
+    ]
+)
+
+PROBE = pa.struct(
+    [
+        pa.field("nu0", pa.float32()),  # NU(q), in [0, 1]
+        pa.field("nu", pa.list_(pa.float32())),  # NU(q | d) by position; null = not measured
+        pa.field("steps", pa.list_(pa.int32())),  # (N+1) tokens, the end token included
+        pa.field("prompt_tokens", pa.list_(pa.int32())),  # (N+1)
+        pa.field("answers", pa.list_(pa.string())),  # (N+1) the rollouts' own texts
+        pa.field("u", pa.list_(pa.list_(pa.float32()))),  # (N+1) u_t by step, in [0, 1]
+        pa.field("margins", pa.list_(pa.list_(pa.float32()))),  # (N+1) top-1 minus top-2 logit
+        pa.field("trace", pa.list_(pa.list_(pa.list_(pa.float32())))),  # (N+1) u by TRACE_KS, step
+        pa.field("free_rule", pa.bool_()),  # NU(q) below the limit: conditional rollouts not run
+        pa.field("refusal", pa.bool_()),  # the rollout without evidence reads as a refusal
+    ]
+)
+PROBES = pa.field("probes", PROBE)
+GAINS = pa.field("gains", pa.list_(pa.float32()))  # IG by position; null = not measured
+
+EVIDENCE = pa.struct(
+    [
+        pa.field("position", pa.int32()),
+        pa.field("text", pa.string()),  # null: the candidate's own text
+        pa.field("tokens", pa.int32()),  # of the text by the generator's tokenizer
+    ]
+)
+ARM = pa.struct(
+    [
+        pa.field("arm", pa.string()),
+        pa.field("evidence", pa.list_(EVIDENCE)),  # in prompt order
+        pa.field("frame", pa.string()),  # "documents", "closed_book" or "abstain"
+        pa.field("prompt_id", pa.string()),  # null: the arm abstains
+    ]
+)
+ARMS = pa.field("arms", pa.list_(ARM))
+
+ANSWER = pa.struct(
+    [
+        pa.field("prompt_id", pa.string()),
+        pa.field("text", pa.string()),
+        pa.field("prompt_tokens", pa.int32()),
+        pa.field("answer_tokens", pa.int32()),
+        pa.field("finish_reason", pa.string()),  # "stop" or "length"
+    ]
+)
+ANSWERS = pa.field("answers", pa.list_(ANSWER))
+
+METRIC = pa.struct(
+    [
+        pa.field("arm", pa.string()),
+        pa.field("f1", pa.float64()),  # NaN = undefined
+        pa.field("em", pa.float64()),
+        pa.field("sub_em", pa.float64()),
+        pa.field("prompt_tokens", pa.int32()),  # of the final prompt; 0 when the arm abstains
+        pa.field("evidence_size", pa.int32()),
+        pa.field("refusal", pa.bool_()),
+    ]
+)
+METRICS = pa.field("metrics", pa.list_(METRIC))
+
+COLUMNS: dict[str, pa.Field] = {
+    field.name: field
+    for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS)
+}

@@ -1,0 +1,190 @@
+"""A plan: stages in order with their fingerprints, and how a shard walks through them.
+
+A shard's block holds every question of the shard. At a durable stage the block either takes up
+the stage's stored part or computes and stores it, so whatever is on disk is never recomputed.
+The last step writes the shard's finished rows and dead letters into the run directory.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline import schema
+from pipeline.config import OfflineIgpConfig
+from pipeline.engines.table import Engines
+from pipeline.runs import layout
+from pipeline.runs.fingerprint import digest
+from pipeline.runs.storage import Storage
+from pipeline.stages.source import Source
+from pipeline.stages.stage import ContractError, Pool, Stage, Transform, check_plan, run_stage
+
+OnCounts = Callable[[str, Mapping[str, float]], None]
+CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage in its place; the fingerprint covers it and all that is upstream."""
+
+    stage: Stage
+    fingerprint: str
+
+    @property
+    def folder(self) -> str:
+        """Where a durable stage's parts are."""
+        return layout.stage_dir(self.stage.name, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that workers need: where to read and write, and the steps."""
+
+    root: str
+    source: Source
+    steps: tuple[Step, ...]
+    run_folder: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the whole run's output."""
+        return self.steps[-1].fingerprint
+
+    def missing(self, storage: Storage) -> dict[str, set[int]]:
+        """The shards not yet done, by folder: durable stages first, the run's rows last."""
+        every = set(range(self.source.shards))
+        durable = [step.folder for step in self.steps if step.stage.durable]
+        folders = [*durable, f"{self.run_folder}/{CONTEXTS}"]
+        return {folder: every - layout.shards_done(storage, folder) for folder in folders}
+
+
+def make_plan(
+    root: str, name: str, source: Source, columns: pa.Schema, stages: Sequence[Stage]
+) -> Plan:
+    """The plan of a run called `name`; PlanError where the stages do not fit together."""
+    check_plan(stages, columns)
+    steps, upstream = [], source.fingerprint
+    for stage in stages:
+        upstream = digest([stage.name, upstream, dict(stage.depends_on)])
+        steps.append(Step(stage, upstream))
+    return Plan(root, source, tuple(steps), layout.run_dir(name, upstream))
+
+
+def groups(plan: Plan) -> list[tuple[Pool | None, tuple[Step, ...]]]:
+    """Consecutive steps that share a pool, and so run in one actor with one set of engines.
+
+    A step without a pool joins the steps before it.
+    """
+    pools: list[Pool | None] = []
+    for step in plan.steps:
+        pools.append(step.stage.pool or (pools[-1] if pools else None))
+    placed = groupby(zip(pools, plan.steps, strict=True), key=lambda pair: pair[0])
+    return [(pool, tuple(step for _, step in pairs)) for pool, pairs in placed]
+
+
+def load(plan: Plan, storage: Storage, shard: int) -> pa.Table:
+    """A shard's block as the source left it."""
+    return storage.read_table(layout.part(plan.source.folder, shard))
+
+
+class Worker:
+    """Walks blocks through some steps of a plan, in one process, with one set of engines."""
+
+    def __init__(
+        self, plan: Plan, steps: Sequence[Step], engines: Engines, on_counts: OnCounts
+    ) -> None:
+        self._storage, self._steps, self._engines = Storage(plan.root), steps, engines
+        self._on_counts = on_counts
+        self._transforms: dict[str, Transform] = {}
+
+    async def __call__(self, block: pa.Table) -> pa.Table:
+        """The block with the columns of every step added."""
+        for step in self._steps:
+            path = layout.part(step.folder, shard_of(block))
+            if step.stage.durable and self._storage.exists(path):
+                block = _take_up(step, block, self._storage.read_table(path))
+            else:
+                block = await self._compute(step, block)
+                if step.stage.durable:
+                    kept = ["question_id", *step.stage.adds.names, schema.DEAD.name]
+                    self._storage.write_table(path, block.select(kept))
+        return block
+
+    async def _compute(self, step: Step, block: pa.Table) -> pa.Table:
+        stage, started = step.stage, time.monotonic()
+        if stage.name not in self._transforms:
+            self._transforms[stage.name] = stage.build(self._engines)
+        made = await run_stage(stage, self._transforms[stage.name], block)
+        newly_dead = _count_dead(made) - _count_dead(block)
+        counts = {"rows": len(made), "seconds": time.monotonic() - started, "dead": newly_dead}
+        self._on_counts(stage.name, {**counts, **stage.counts(made)})
+        return made
+
+
+def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
+    """Writes a finished shard into the run directory; its rows, living and dead, as counts."""
+    shard = shard_of(block)
+    alive = pc.is_null(block[schema.DEAD.name])
+    dead = block.filter(pc.invert(alive))
+    if len(dead):
+        entries = dead[schema.DEAD.name].combine_chunks()
+        letters = pa.table(
+            {
+                "question_id": dead["question_id"],
+                "stage": entries.field("stage"),
+                "reason": entries.field("reason"),
+            }
+        )
+        storage.write_table(layout.part(f"{plan.run_folder}/{DEAD_LETTERS}", shard), letters)
+    rows = block.filter(alive).drop_columns([schema.DEAD.name, schema.SHARD.name])
+    storage.write_table(layout.part(f"{plan.run_folder}/{CONTEXTS}", shard), rows)
+    return {"shard": shard, "rows": len(rows), "dead": len(dead)}
+
+
+def run_local(plan: Plan, cfg: OfflineIgpConfig, on_counts: OnCounts = lambda *_: None) -> None:
+    """Every missing shard of the plan in this process, without Ray: for tests and notebooks."""
+    storage = Storage(plan.root)
+    engines = Engines(cfg)
+    worker = Worker(plan, plan.steps, engines, on_counts)
+
+    async def walk() -> None:
+        for shard in sorted(plan.missing(storage)[f"{plan.run_folder}/{CONTEXTS}"]):
+            finish(plan, storage, await worker(load(plan, storage, shard)))
+
+    try:
+        asyncio.run(walk())
+    finally:
+        engines.close()
+
+
+def contexts(plan: Plan, storage: Storage, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of the run's finished rows, shard by shard."""
+    folder = f"{plan.run_folder}/{CONTEXTS}"
+    for shard in sorted(layout.shards_done(storage, folder)):
+        yield storage.read_table(layout.part(folder, shard), columns)
+
+
+def shard_of(block: pa.Table) -> int:
+    """The one shard that a block holds; ContractError when it was cut or merged on its way."""
+    shards = pc.unique(block[schema.SHARD.name]).to_pylist()
+    if len(shards) != 1:
+        raise ContractError(f"a block must hold one shard, got {shards}")
+    return int(shards[0])
+
+
+def _take_up(step: Step, block: pa.Table, stored: pa.Table) -> pa.Table:
+    if not stored["question_id"].equals(block["question_id"]):
+        raise ContractError(f"{step.folder}: a stored part holds other questions than its shard")
+    for name in step.stage.adds.names:
+        block = block.append_column(stored.schema.field(name), stored[name])
+    place = block.column_names.index(schema.DEAD.name)
+    return block.set_column(place, schema.DEAD, stored[schema.DEAD.name])
+
+
+def _count_dead(block: pa.Table) -> int:
+    return len(block) - int(block[schema.DEAD.name].null_count)
+

@@ -1,0 +1,153 @@
+"""Probe: one greedy rollout without evidence and one with each passage, and the gain of each.
+
+The unconditional rollout of a question runs first. Where the free rule shows that nothing can
+be admitted, its conditional rollouts are skipped; otherwise all N start at once. Questions do
+not wait for each other. All N + 1 must succeed, or the question dies with the reason.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline import schema
+from pipeline.config import ProbeConfig
+from pipeline.core.refusals import REFUSAL_PATTERNS_VERSION, is_refusal
+from pipeline.core.uncertainty import (
+    information_gain,
+    normalised_uncertainty,
+    nothing_can_be_admitted,
+)
+from pipeline.engines.base import Generator, Refusal, Rollout
+from pipeline.engines.table import Engines
+from pipeline.prompts import render
+from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
+
+ADDS = pa.schema([schema.PROBES, schema.GAINS])
+
+
+def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
+    """The stage over a generator whose description (engines.models.describe) is `generator`."""
+
+    def build(engines: Engines) -> Transform:
+        return Probe(cfg, engines.generator)
+
+    return Stage(
+        name="probe",
+        needs=("question", "candidates"),
+        adds=ADDS,
+        depends_on={
+            "generator": generator,
+            "prompts": render.fingerprint(render.PROBE_TEMPLATES),
+            "refusals": REFUSAL_PATTERNS_VERSION,
+            **cfg.model_dump(),
+        },
+        build=build,
+        pool="generator",
+        durable=True,
+        counts=_counts,
+    )
+
+
+class Probe:
+    """The transform: holds the generator, and runs equal prompts of a block once."""
+
+    def __init__(self, cfg: ProbeConfig, generator: Generator) -> None:
+        self._cfg, self._generator = cfg, generator
+
+    async def __call__(self, table: pa.Table) -> pa.Table:
+        """The block with probes and gains; `error` where a rollout was refused."""
+        running: dict[tuple[int, ...], asyncio.Task[Rollout]] = {}
+        rows = zip(table["question"].to_pylist(), table["candidates"].to_pylist(), strict=True)
+        made = await asyncio.gather(
+            *(self._question(question, candidates, running) for question, candidates in rows)
+        )
+        columns = {schema.PROBES: 0, schema.GAINS: 1, ERROR: 2}
+        return add_columns(
+            table, {column: [row[i] for row in made] for column, i in columns.items()}
+        )
+
+    async def _question(
+        self,
+        question: str,
+        candidates: Sequence[Mapping[str, Any]],
+        running: dict[tuple[int, ...], "asyncio.Task[Rollout]"],
+    ) -> tuple[dict[str, Any] | None, list[float | None] | None, str | None]:
+        """(probes, gains, None), or (None, None, reason)."""
+        passages = [
+            render.passage(c["title"], c["text"], self._cfg.passage_format) for c in candidates
+        ]
+        prompts = [
+            render.probe(question, context, self._cfg.template) for context in (None, *passages)
+        ]
+        at = "without evidence"
+        try:
+            prompt_ids = [self._generator.tokenizer.encode(prompt) for prompt in prompts]
+            first = await self._once(prompt_ids[0], running)
+            nu0 = _nu(first)
+            limit = self._cfg.free_rule_threshold
+            free = limit is not None and nothing_can_be_admitted(nu0, threshold=limit)
+            rollouts = [first]
+            if not free:
+                tasks = [self._once(ids, running) for ids in prompt_ids[1:]]
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+                for position, result in enumerate(results):
+                    at = f"with passage {candidates[position]['passage_id']!r}"
+                    if isinstance(result, BaseException):
+                        raise result
+                    rollouts.append(result)
+        except Refusal as refusal:
+            return None, None, f"rollout {at}: {refusal}"
+        nu = [None] * len(candidates) if free else [_nu(rollout) for rollout in rollouts[1:]]
+        probes = self._record(nu0, nu, rollouts, prompt_ids, free)
+        return probes, information_gain(nu0, nu), None
+
+    def _once(
+        self, prompt_ids: list[int], running: dict[tuple[int, ...], "asyncio.Task[Rollout]"]
+    ) -> "asyncio.Task[Rollout]":
+        key = tuple(prompt_ids)
+        if key not in running:
+            running[key] = asyncio.ensure_future(self._generator.rollout(prompt_ids))
+        return running[key]
+
+    def _record(
+        self,
+        nu0: float,
+        nu: Sequence[float | None],
+        rollouts: Sequence[Rollout],
+        prompt_ids: Sequence[Sequence[int]],
+        free: bool,
+    ) -> dict[str, Any]:
+        answers = [self._generator.tokenizer.decode(r.token_ids) for r in rollouts]
+        traces = [r.trace_JT.tolist() for r in rollouts if r.trace_JT is not None]
+        return {
+            "nu0": nu0,
+            "nu": nu,
+            "steps": [len(r.token_ids) for r in rollouts],
+            "prompt_tokens": [len(ids) for ids in prompt_ids[: len(rollouts)]],
+            "answers": answers,
+            "u": [r.u_T.tolist() for r in rollouts],
+            "margins": [r.margin_T.tolist() for r in rollouts],
+            "trace": traces or None,
+            "free_rule": free,
+            "refusal": is_refusal(answers[0], extra_patterns=self._cfg.refusal_patterns),
+        }
+
+
+def _nu(rollout: Rollout) -> float:
+    """NU as it is stored, in float32, so that every later decision sees the same value."""
+    return float(np.float32(normalised_uncertainty(rollout.u_T)))
+
+
+def _counts(table: pa.Table) -> dict[str, float]:
+    probes = table[schema.PROBES.name].combine_chunks()
+    steps = probes.field("steps").flatten()
+    return {
+        "rollouts": len(steps),
+        "tokens": (pc.sum(steps).as_py() or 0)
+        + (pc.sum(probes.field("prompt_tokens").flatten()).as_py() or 0),
+        "refusals": pc.sum(probes.field("refusal")).as_py() or 0,
+    }

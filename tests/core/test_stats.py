@@ -1,0 +1,120 @@
+"""Tests of pipeline.core.stats: bootstrap means and paired differences."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.stats import Mean, bootstrap_mean, paired_difference
+
+SCORE = st.floats(0, 1)
+SCORES = st.lists(SCORE, min_size=1, max_size=20)
+SEED = st.integers(0, 2**31)
+
+
+def test_the_interval_of_two_values_is_the_one_derived_by_hand() -> None:
+    # Resamples of (0, 1) have mean 0, 1/2, 1 with probability 1/4, 1/2, 1/4. The quantiles
+    # .025 and .975 are 0 and 1; at level .4 the quantiles .3 and .7 are both 1/2.
+    assert bootstrap_mean([0.0, 1.0], seed=1) == Mean(0.5, 0.0, 1.0, n=2, undefined=0)
+    assert bootstrap_mean([0.0, 1.0], seed=1, level=0.4) == Mean(0.5, 0.5, 0.5, n=2, undefined=0)
+
+
+def test_the_interval_of_many_values_is_about_two_standard_errors_wide() -> None:
+    # 400 values half 0, half 1: standard error sqrt(.25 / 400) = .025, so .5 -+ 1.96 * .025.
+    mean = bootstrap_mean([0.0, 1.0] * 200, seed=3)
+    assert mean.value == 0.5
+    assert mean.low == pytest.approx(0.451, abs=0.006)
+    assert mean.high == pytest.approx(0.549, abs=0.006)
+
+
+def test_undefined_values_are_left_out_and_counted() -> None:
+    mean = bootstrap_mean([0.25, math.nan, 0.25, math.nan, math.nan], seed=1)
+    assert mean == Mean(0.25, 0.25, 0.25, n=2, undefined=3)
+
+
+@pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
+def test_the_mean_of_nothing_is_undefined_everywhere(values: list[float]) -> None:
+    mean = bootstrap_mean(values, seed=1)
+    assert all(math.isnan(number) for number in (mean.value, mean.low, mean.high))
+    assert (mean.n, mean.undefined) == (0, len(values))
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=SCORES, seed=SEED)
+def test_the_interval_lies_within_the_values(values: list[float], seed: int) -> None:
+    mean = bootstrap_mean(values, seed=seed, samples=50)
+    assert min(values) - 1e-12 <= mean.low <= mean.high <= max(values) + 1e-12
+    assert mean.value == pytest.approx(math.fsum(values) / len(values))
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=SCORES, seed=SEED)
+def test_the_same_seed_gives_the_same_interval_whatever_is_undefined(
+    values: list[float], seed: int
+) -> None:
+    mean = bootstrap_mean(values, seed=seed, samples=50)
+    again = bootstrap_mean([math.nan, *values], seed=seed, samples=50)
+    assert again == Mean(mean.value, mean.low, mean.high, n=mean.n, undefined=1)
+
+
+def test_another_seed_gives_another_interval() -> None:
+    values = [0.0, 0.1, 0.35, 0.8, 1.0, 0.45, 0.6]
+    assert bootstrap_mean(values, seed=1, samples=40) != bootstrap_mean(values, seed=2, samples=40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=SCORES, seed=SEED, one=st.floats(0.05, 0.95), other=st.floats(0.05, 0.95))
+def test_a_higher_level_gives_a_wider_interval(
+    values: list[float], seed: int, one: float, other: float
+) -> None:
+    inner = bootstrap_mean(values, seed=seed, samples=50, level=min(one, other))
+    outer = bootstrap_mean(values, seed=seed, samples=50, level=max(one, other))
+    assert outer.low <= inner.low + 1e-12
+    assert inner.high <= outer.high + 1e-12
+
+
+def test_a_paired_difference_takes_question_by_question() -> None:
+    # Each question gains exactly 1/4, so the interval has no width although the arms vary.
+    difference = paired_difference([0.5, 1.0, 0.25], [0.25, 0.75, 0.0], seed=1)
+    assert difference == Mean(0.25, 0.25, 0.25, n=3, undefined=0)
+
+
+def test_a_pair_with_an_undefined_side_is_left_out_and_counted() -> None:
+    difference = paired_difference([0.5, math.nan, 0.5], [0.25, 0.0, math.nan], seed=1)
+    assert difference == Mean(0.25, 0.25, 0.25, n=1, undefined=2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs=st.lists(st.tuples(SCORE, SCORE), min_size=1, max_size=15), seed=SEED)
+def test_swapping_the_arms_mirrors_the_difference(
+    pairs: list[tuple[float, float]], seed: int
+) -> None:
+    a, b = [left for left, _ in pairs], [right for _, right in pairs]
+    forth = paired_difference(a, b, seed=seed, samples=50)
+    back = paired_difference(b, a, seed=seed, samples=50)
+    mirrored = (-back.value, -back.high, -back.low)
+    assert (forth.value, forth.low, forth.high) == pytest.approx(mirrored, abs=1e-12)
+
+
+def test_arms_of_different_lengths_are_refused_with_both() -> None:
+    with pytest.raises(ValueError, match="2 and 1 values"):
+        paired_difference([0.1, 0.2], [0.1], seed=1)
+
+
+def test_infinite_values_are_refused_and_not_taken_for_undefined_ones() -> None:
+    with pytest.raises(ValueError, match="value inf"):
+        bootstrap_mean([0.1, math.inf], seed=1)
+    with pytest.raises(ValueError, match="value inf"):
+        paired_difference([math.inf], [math.inf], seed=1)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 95.0, math.nan])
+def test_a_level_outside_its_range_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match=f"level = {level}"):
+        bootstrap_mean([0.1], seed=1, level=level)
+
+
+def test_less_than_one_sample_is_refused() -> None:
+    with pytest.raises(ValueError, match="samples = 0; allowed: 1 or more"):
+        bootstrap_mean([0.1], seed=1, samples=0)
