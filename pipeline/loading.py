@@ -8,7 +8,8 @@ import difflib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -36,7 +37,9 @@ def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_explain(kind, error.errors()[0], path, lines)) from None
+        # A misspelt required key is also a missing one: the unknown key tells more.
+        errors = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+        raise ConfigError(_explain(kind, errors[0], path, lines)) from None
 
 
 def _scalar(override: str, text: str) -> Any:
@@ -62,7 +65,9 @@ def _read_yaml(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     if not os.path.isfile(path):
         folder = Path(path).parent
         known = sorted(p.name for p in folder.glob("*.yaml")) if folder.is_dir() else []
-        raise ConfigError(f"{path}: no such config file (in {folder}: {', '.join(known) or 'none'})")
+        raise ConfigError(
+            f"{path}: no such config file (in {folder}: {', '.join(known) or 'none'})"
+        )
     try:
         with open(path, encoding="utf-8") as file:
             root = yaml.compose(file, Loader=yaml.SafeLoader)
@@ -81,8 +86,10 @@ def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = f"{prefix}{key_node.value}"
             line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(f"{path}:{line}: a key must be a text")
+            key = f"{prefix}{key_node.value}"
             if key_node.value in result:
                 raise ConfigError(f"{path}:{line}: {key} stands twice")
             lines[key] = f"{path}:{line}"
@@ -91,7 +98,7 @@ def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]
     if node is None:
         return {}
     loader = yaml.SafeLoader("")
-    return loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+    return loader.construct_object(node, deep=True)
 
 
 def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str, str]) -> str:
@@ -134,9 +141,20 @@ def help_text(kind: type[Frozen], prefix: str = "") -> str:
         if section is not None and issubclass(section, Frozen):
             rows.append(help_text(section, f"{key}."))
             continue
-        annotation: Any = field.annotation
-        shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-        shown = shown.replace("typing.", "").replace("NoneType", "null").replace("None", "null")
         default = "required" if field.is_required() else f"default {field.default!r}"
+        shown = _type_name(field.annotation)
         rows.append(f"  {key}: {shown}  ({default})\n      {field.description or ''}")
     return "\n".join(rows)
+
+
+def _type_name(annotation: Any) -> str:
+    """A type as YAML users know it: null for None, and no validators."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _type_name(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return " | ".join(_type_name(option) for option in get_args(annotation))
+    if annotation is NoneType:
+        return "null"
+    plain = isinstance(annotation, type) and origin is None
+    return annotation.__name__ if plain else str(annotation).replace("typing.", "")

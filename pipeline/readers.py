@@ -66,18 +66,12 @@ def _checked(
     for number, raw in _lines(path):
         row_id = None
         try:
-            value = json.loads(raw.decode("utf-8"))
-            if not isinstance(value, dict):
-                raise ValueError(f"expected an object, got {type(value).__name__}")
+            value = _object(raw)
             found = value.get("id", value.get("question_id"))
             row_id = None if found is None else str(found)
             row = parse(value)
             if row[key] in first_line:
                 raise ValueError(f"id {row[key]!r} stands already in line {first_line[row[key]]}")
-        except UnicodeDecodeError as error:
-            on_bad(BadLine(path, number, row_id, f"not UTF-8 at byte {error.start} of the line"))
-        except json.JSONDecodeError as error:
-            on_bad(BadLine(path, number, row_id, f"not JSON: {error.msg} at column {error.colno}"))
         except ValueError as error:
             on_bad(BadLine(path, number, row_id, str(error)))
         else:
@@ -85,23 +79,41 @@ def _checked(
             yield row
 
 
+def _object(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a line; ValueError with the reason where it is none."""
+    try:
+        value = json.loads(raw.decode("utf-8"))
+        if b"\\ud" in raw or b"\\uD" in raw:  # half a pair alone could not be stored as UTF-8
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start} of the line") from None
+    except UnicodeEncodeError:
+        raise ValueError("not Unicode: an escape is half a surrogate pair") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
 def _lines(path: str) -> Iterator[tuple[int, bytes]]:
     """(line number from 1, bytes) of every line that is not blank."""
+    rest, number = b"", 0
     try:
         filesystem, name = locate(path)
-        stream = filesystem.open_input_stream(name)  # unpacks by the name's ending
+        with filesystem.open_input_stream(name) as stream:  # unpacks by the name's ending
+            while chunk := stream.read(1 << 20):
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    number += 1
+                    if line.strip():
+                        yield number, line
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
-    rest, number = b"", 0
-    with stream:
-        while chunk := stream.read(1 << 20):
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                number += 1
-                if line.strip():
-                    yield number, line
     if rest.strip():
         yield number + 1, rest
 
@@ -147,7 +159,11 @@ def _candidates(value: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise ValueError(f"{key} must be a list of objects, got {found!r}")
     rows = [{"passage_id": _identifier(c, "id"), "score": c.get("score")} for c in found]
+    seen: set[str] = set()
     for entry in rows:
+        if entry["passage_id"] in seen:
+            raise ValueError(f"passage {entry['passage_id']!r} stands twice in {key}")
+        seen.add(entry["passage_id"])
         score = entry["score"]
         if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float))):
             raise ValueError(f"score of {entry['passage_id']!r} must be a number, got {score!r}")

@@ -9,7 +9,9 @@ entry 1 + i the rollout with candidate i.
 import pyarrow as pa
 
 SHARD = pa.field("shard", pa.int64())
-DEAD = pa.field("dead", pa.struct([pa.field("stage", pa.string()), pa.field("reason", pa.string())]))
+DEAD = pa.field(
+    "dead", pa.struct([pa.field("stage", pa.string()), pa.field("reason", pa.string())])
+)
 """Why a row left the run, null while it is alive. Written by the stage runner alone."""
 
 CANDIDATE = pa.struct(
@@ -90,6 +92,5 @@ METRIC = pa.struct(
 METRICS = pa.field("metrics", pa.list_(METRIC))
 
 COLUMNS: dict[str, pa.Field] = {
-    field.name: field
-    for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS)
+    field.name: field for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS)
 }

@@ -27,10 +27,10 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 
 from pipeline.cluster import preflight
 from pipeline.cluster.metrics import Recorder
-from pipeline.progress import display
 from pipeline.config import OfflineIgpConfig, PoolConfig
 from pipeline.engines.base import EngineDead
 from pipeline.engines.table import Engines
+from pipeline.progress import display
 from pipeline.runs import layout, lease
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
@@ -58,6 +58,7 @@ class GroupActor:
         self._worker = Worker(plan, steps, Engines(cfg), Recorder())
 
     async def __call__(self, block: pa.Table) -> AsyncIterator[pa.Table]:
+        """The block with the group's columns added."""
         try:
             yield await self._worker(block)
         except EngineDead as error:
@@ -199,4 +200,3 @@ def _sigterm_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-

@@ -29,6 +29,7 @@ class Recorder:
         }
 
     def __call__(self, stage: str, counts: Mapping[str, float]) -> None:
+        """Adds the counts of one block."""
         for key, value in counts.items():
             counter = self._counters[key]
             if value:

@@ -51,7 +51,9 @@ class Completion:
 class Tokenizer(Protocol):
     """The generator's own tokenizer with its chat template."""
 
-    stop_ids: tuple[int, ...]
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids that end an answer."""
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a raw text, or of messages through the chat template with the turn
@@ -71,8 +73,13 @@ class Generator(Protocol):
     raises Refusal for a request that it cannot serve and EngineDead when it is lost.
     """
 
-    tokenizer: Tokenizer
-    max_model_len: int
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's own."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The window in tokens, prompt and answer together."""
 
     async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
         """One probe with the engine's K and MT."""
@@ -101,9 +108,7 @@ class Retriever(Protocol):
         """At most n passages for each question, best first; ties by passage id."""
 
 
-def rollout_of(
-    token_ids: Sequence[int], logits_TK: Floats, *, k: int, with_trace: bool
-) -> Rollout:
+def rollout_of(token_ids: Sequence[int], logits_TK: Floats, *, k: int, with_trace: bool) -> Rollout:
     """A rollout from the k largest logits, or log-probabilities, of each step, largest first."""
     return Rollout(
         token_ids=tuple(token_ids),

@@ -71,7 +71,7 @@ def _one_k(ks: set[int]) -> int:
     return next(iter(ks))
 
 
-class EntropyProbe(V1LogitsProcessor):
+class EntropyProbe(V1LogitsProcessor):  # type: ignore[misc]
     """Model runner V1: the CPU build, and GPUs with VLLM_USE_V2_MODEL_RUNNER=0."""
 
     validate_params = staticmethod(check_request)
@@ -119,14 +119,12 @@ class EntropyProbe(V1LogitsProcessor):
         return logits
 
 
-class EntropyProbeV2(V2LogitsProcessor):
+class EntropyProbeV2(V2LogitsProcessor):  # type: ignore[misc]
     """Model runner V2; state is kept by request slot."""
 
     validate_params = staticmethod(check_request)
 
-    def __init__(
-        self, vllm_config: "VllmConfig", req_states: "LogitsProcRequestState"
-    ) -> None:
+    def __init__(self, vllm_config: "VllmConfig", req_states: "LogitsProcRequestState") -> None:
         self._k_by_slot = [0] * req_states.max_num_reqs
         self._on = torch.zeros(req_states.max_num_reqs, dtype=torch.bool, device=req_states.device)
 

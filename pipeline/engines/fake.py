@@ -2,17 +2,23 @@
 
 It has words for tokens and a hash for a mind. What it says and how sure it seems depend on the
 prompt alone, never on batch, process or time: an answer is a run of words of the prompt's
-passages, and u falls with the share of the question's words that the passages contain.
+passages, and u falls with the share of words that the prompt repeats.
+
+Its `model` names its temper, for tests of what goes wrong: any text, or comma-separated
+`delay=SECONDS` (every request takes as long) and `die_once=FILE` (the engine is lost at its first
+request, unless the file says that this has happened).
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from pipeline.config import GeneratorConfig, ProbeConfig
 from pipeline.core.uncertainty import TRACE_KS
-from pipeline.engines.base import Completion, Rollout, check_window
+from pipeline.engines.base import Completion, EngineDead, Rollout, check_window
 from pipeline.prompts.render import Prompt
 
 _END = 0
@@ -54,10 +60,15 @@ class FakeGenerator:
         self.tokenizer = FakeTokenizer()
         self.max_model_len = cfg.max_model_len
         self._probe = probe
+        pairs = (part.partition("=") for part in cfg.model.split(","))
+        temper = {key: value for key, _, value in pairs}
+        self._delay_seconds = float(temper.get("delay", 0))
+        self._died = Path(temper["die_once"]) if "die_once" in temper else None
 
     async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
         """One probe: between 1 and MT steps."""
         check_window(len(prompt_ids), self._probe.max_tokens, self.max_model_len)
+        await self._live()
         ids = self._speak(prompt_ids, self._probe.max_tokens)
         random = _random(prompt_ids)
         repeated = 1 - len(set(prompt_ids)) / len(prompt_ids)
@@ -70,6 +81,7 @@ class FakeGenerator:
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """One answer."""
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
+        await self._live()
         ids = self._speak(prompt_ids, max_tokens)
         text = self.tokenizer.decode(ids)
         stopped = ids[-1] == _END
@@ -77,6 +89,12 @@ class FakeGenerator:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    async def _live(self) -> None:
+        if self._died is not None and not self._died.exists():
+            self._died.touch()
+            raise EngineDead("the fake engine was told to die once")
+        await asyncio.sleep(self._delay_seconds)
 
     def _speak(self, prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
         random = _random(prompt_ids)

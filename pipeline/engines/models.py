@@ -22,7 +22,7 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
     the chat template is missing.
     """
     if cfg.engine == "fake":
-        return {"engine": "fake", "revision": 1}
+        return {"engine": "fake", "revision": 1}  # its temper changes no answer
     version = _version(cfg.engine)
     folder = Path(cfg.model)
     if folder.is_absolute() and not (folder / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""The generator's tokenizer: raw prompts, the chat template, and every token that ends an answer."""
+"""The generator's tokenizer: raw prompts, the chat template, and what ends an answer."""
 
 from collections.abc import Sequence
 from typing import Any

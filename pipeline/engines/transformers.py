@@ -82,7 +82,7 @@ class TransformersGenerator:
 
     async def _submit(self, prompt_ids: Sequence[int], max_tokens: int, k: int | None) -> _Output:
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(tuple(prompt_ids), max_tokens, k, future))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._drain())

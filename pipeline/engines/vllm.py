@@ -69,7 +69,7 @@ class VllmGenerator:
 
     def close(self) -> None:
         """Ends the engine's processes."""
-        self._engine.shutdown()
+        self._engine.shutdown(timeout=10)
 
     async def _run(
         self,
@@ -99,8 +99,8 @@ class VllmGenerator:
         prompt = {"prompt_token_ids": list(prompt_ids)}
         final = None
         try:
-            async for final in self._engine.generate(prompt, params, request_id):
-                pass
+            async for output in self._engine.generate(prompt, params, request_id):
+                final = output
         except EngineDeadError as error:
             raise EngineDead(f"vLLM engine of {self._cfg.model!r} died: {error}") from error
         except (VLLMClientError, ValueError) as error:

@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 
 Message: TypeAlias = dict[str, str]
 Prompt: TypeAlias = str | list[Message]
-Template = Literal["literal", "chat"]
+Template: TypeAlias = Literal["literal", "chat"]
+PassageFormat: TypeAlias = Literal["contents", "text"]
 
 PROBE_TEMPLATES = ("probe_literal", "probe_literal_context", "probe_chat", "probe_chat_context")
 ANSWER_TEMPLATES = ("answer_system", "answer_user", "closed_book_system", "closed_book_user")
@@ -32,7 +33,7 @@ def fingerprint(names: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def passage(title: str, text: str, passage_format: Literal["contents", "text"]) -> str:
+def passage(title: str, text: str, passage_format: PassageFormat) -> str:
     """A passage as models read it: title on the first line and the text, or the text alone."""
     return f"{title}\n{text}" if passage_format == "contents" and title else text
 

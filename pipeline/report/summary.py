@@ -37,7 +37,9 @@ def summarise(parts: Iterable[pa.Table], *, seed: int, samples: int) -> dict[str
         arm: stats.bootstrap_mean(rows["f1"].to_list(), seed=seed, samples=samples)
         for arm, rows in by_arm.items()
     }
-    tokens = {arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()}
+    tokens = {
+        arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()
+    }
     baseline = {"baseline_f1": means[BASELINE].value, "baseline_tk": tokens[BASELINE]}
     arms = []
     for arm in ARMS:
@@ -110,7 +112,9 @@ def _frame(part: pa.Table) -> tuple[pl.DataFrame, pl.DataFrame]:
     measured = rows.select("question_id", "metrics").explode("metrics").unnest("metrics")
     probes = pl.col("probes").struct
     probed = rows.select(
-        (probes.field("prompt_tokens").list.sum() + probes.field("steps").list.sum()).alias("tokens"),
+        (probes.field("prompt_tokens").list.sum() + probes.field("steps").list.sum()).alias(
+            "tokens"
+        ),
         probes.field("steps").list.len().alias("rollouts"),
         *(probes.field(name) for name in ("nu0", "free_rule", "refusal")),
     )

@@ -1,7 +1,8 @@
 """Where things are under a root, and which shards of a directory are done.
 
     <root>/stages/<stage>-<fingerprint>/part-000000.parquet ...
-    <root>/runs/<name>-<fingerprint>/{manifest.json, contexts/, dead_letters/, metrics.json, _SUCCESS}
+    <root>/runs/<name>-<fingerprint>/manifest.json, contexts/part-*.parquet,
+        dead_letters/part-*.parquet, metrics.json, _SUCCESS
 
 A shard is done in a directory exactly when its part is there.
 """

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from pipeline.runs.storage import Storage
 
 EXPIRY_SECONDS = 60.0
 HEARTBEAT_SECONDS = 10.0
+SETTLE_SECONDS = 0.5
+"""How long after another driver's look at a lease its write may follow."""
 NAME = "lease.json"
 
 
@@ -34,13 +36,17 @@ def hold(storage: Storage, folders: Sequence[str]) -> Iterator[None]:
     LeaseHeld when one is taken; those already taken by this call are given back.
     """
     owner = uuid.uuid4().hex
+    paths = [f"{folder}/{NAME}" for folder in folders]
     with ExitStack() as held:
-        for folder in folders:
-            path = f"{folder}/{NAME}"
-            _take(storage, path, owner)
+        contested = False
+        for path in paths:
+            contested |= not _take(storage, path, owner)
             held.callback(_release, storage, path, owner)
+        if contested:
+            time.sleep(SETTLE_SECONDS)
+            _check_owner(storage, paths, owner)
         stop = threading.Event()
-        beat = threading.Thread(target=_beat, args=(storage, folders, owner, stop), daemon=True)
+        beat = threading.Thread(target=_beat, args=(storage, paths, owner, stop), daemon=True)
         beat.start()
         try:
             yield
@@ -60,10 +66,14 @@ def _entry(owner: str) -> bytes:
     return json.dumps(entry).encode()
 
 
-def _take(storage: Storage, path: str, owner: str) -> None:
+def _take(storage: Storage, path: str, owner: str) -> bool:
+    """Whether it is surely ours; if not, another driver may have written at the same moment."""
     if storage.create_exclusive(path, _entry(owner)):
-        return
+        return storage.local
     holder = _read(storage, path)
+    if holder is None:  # gone, cut short by a crash, or about to be written
+        time.sleep(SETTLE_SECONDS)
+        holder = _read(storage, path)
     if holder is not None and _alive(holder):
         age = time.time() - holder["heartbeat"]
         raise LeaseHeld(
@@ -71,9 +81,18 @@ def _take(storage: Storage, path: str, owner: str) -> None:
             f"heartbeat {age:.0f} s ago (it lapses after {EXPIRY_SECONDS:.0f} s)"
         )
     storage.write_bytes(path, _entry(owner))
-    taken = _read(storage, path)
-    if taken is None or taken["owner"] != owner:
-        raise LeaseHeld(f"{storage.uri(path)}: another driver took it at the same moment")
+    return False
+
+
+def _check_owner(storage: Storage, paths: Sequence[str], owner: str) -> None:
+    for path in paths:
+        if not _is_ours(storage, path, owner):
+            raise LeaseHeld(f"{storage.uri(path)}: another driver took it at the same moment")
+
+
+def _is_ours(storage: Storage, path: str, owner: str) -> bool:
+    holder = _read(storage, path)
+    return holder is not None and holder["owner"] == owner
 
 
 def _read(storage: Storage, path: str) -> dict[str, Any] | None:
@@ -87,12 +106,12 @@ def _read(storage: Storage, path: str) -> dict[str, Any] | None:
 
 def _alive(holder: dict[str, Any]) -> bool:
     if holder["host"] == socket.gethostname():
-        return holder["process_start"] == _process_start(holder["pid"])
+        return bool(holder["process_start"] == _process_start(holder["pid"]))
     return bool(time.time() - holder["heartbeat"] < EXPIRY_SECONDS)
 
 
 def _process_start(pid: int) -> str | None:
-    """When a process of this host started, in clock ticks since boot; None when it is dead.
+    """When a process of this host started, in clock ticks since boot; None when it has ended.
 
     With the start time, a re-used process id is not taken for the old holder.
     """
@@ -100,16 +119,19 @@ def _process_start(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    ended = fields[0] in "ZX"  # a killed process that its parent has not yet waited for
+    return None if ended else fields[19]
 
 
-def _beat(storage: Storage, folders: Sequence[str], owner: str, stop: threading.Event) -> None:
+def _beat(storage: Storage, paths: Sequence[str], owner: str, stop: threading.Event) -> None:
     while not stop.wait(HEARTBEAT_SECONDS):
-        for folder in folders:
-            storage.write_bytes(f"{folder}/{NAME}", _entry(owner))
+        for path in paths:
+            with suppress(OSError):  # the next beat makes up for one that the store refused
+                if _is_ours(storage, path, owner):
+                    storage.write_bytes(path, _entry(owner))
 
 
 def _release(storage: Storage, path: str, owner: str) -> None:
-    holder = _read(storage, path)
-    if holder is not None and holder["owner"] == owner:
+    if _is_ours(storage, path, owner):
         storage.delete(path)

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 
 from pipeline.paths import absolute, locate
 
+_SCRATCH = ".tmp"
+
 
 class Storage:
     """The folder at a local path or a URI that pyarrow knows (s3://, gs://, hdfs://)."""
@@ -23,7 +25,7 @@ class Storage:
     def __init__(self, root: str) -> None:
         self.root = absolute(root)
         self._fs, self._base = locate(root)
-        self._local = isinstance(self._fs, pafs.LocalFileSystem)
+        self.local = isinstance(self._fs, pafs.LocalFileSystem)
 
     def uri(self, path: str) -> str:
         """Where a path of this folder is, for messages and manifests."""
@@ -35,9 +37,10 @@ class Storage:
         return bool(info.type != pafs.FileType.NotFound)
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names in a folder; none when the folder is absent."""
+        """Sorted names in a folder, without those of unfinished writes; none when it is absent."""
         selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
-        return sorted(info.base_name for info in self._fs.get_file_info(selector))
+        names = (info.base_name for info in self._fs.get_file_info(selector))
+        return sorted(name for name in names if not name.endswith(_SCRATCH))
 
     def read_bytes(self, path: str) -> bytes:
         """A file's contents; FileNotFoundError when it is absent."""
@@ -57,12 +60,12 @@ class Storage:
         """Writes a file, replacing an older one."""
         target = self._at(path)
         self._fs.create_dir(target.rpartition("/")[0], recursive=True)
-        if not self._local:
+        if not self.local:
             with self._fs.open_output_stream(target) as stream:
                 stream.write(data)
             return
         folder, _, name = target.rpartition("/")
-        scratch = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        scratch = f"{folder}/.{name}.{uuid.uuid4().hex}{_SCRATCH}"
         try:
             with open(scratch, "wb") as file:
                 file.write(data)
@@ -87,12 +90,13 @@ class Storage:
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Writes a file unless one is there; whether it was written.
 
-        Atomic on a local disk. An object store offers no such call here, so there two writers
-        at the same instant can both succeed; the reader's check afterwards tells them apart.
+        On a local disk one of many writers succeeds, though a reader may come before its data.
+        An object store offers no such call here: two writers at the same instant can both
+        succeed, and the last one's data stay.
         """
         target = self._at(path)
         self._fs.create_dir(target.rpartition("/")[0], recursive=True)
-        if not self._local:
+        if not self.local:
             if self.exists(path):
                 return False
             self.write_bytes(path, data)

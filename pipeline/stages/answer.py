@@ -11,13 +11,16 @@ from pipeline import schema
 from pipeline.config import AnswerConfig
 from pipeline.engines.base import Completion, Generator, Refusal
 from pipeline.engines.table import Engines
+from pipeline.prompts.render import PassageFormat
 from pipeline.stages.select import arm_prompt
 from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ANSWERS])
 
 
-def stage(cfg: AnswerConfig, *, passage_format: str, generator: Mapping[str, Any]) -> Stage:
+def stage(
+    cfg: AnswerConfig, *, passage_format: PassageFormat, generator: Mapping[str, Any]
+) -> Stage:
     """The stage over a generator whose description (engines.models.describe) is `generator`."""
 
     def build(engines: Engines) -> Transform:
@@ -38,7 +41,9 @@ def stage(cfg: AnswerConfig, *, passage_format: str, generator: Mapping[str, Any
 class Answer:
     """The transform: holds the generator, and runs equal prompts of a block once."""
 
-    def __init__(self, cfg: AnswerConfig, passage_format: str, generator: Generator) -> None:
+    def __init__(
+        self, cfg: AnswerConfig, passage_format: PassageFormat, generator: Generator
+    ) -> None:
         self._cfg, self._format, self._generator = cfg, passage_format, generator
 
     async def __call__(self, table: pa.Table) -> pa.Table:
@@ -83,5 +88,7 @@ class Answer:
 
 def _counts(table: pa.Table) -> dict[str, float]:
     answers = table[schema.ANSWERS.name].combine_chunks().flatten()
-    tokens = [pc.sum(answers.field(name)).as_py() or 0 for name in ("prompt_tokens", "answer_tokens")]
+    tokens = [
+        pc.sum(answers.field(name)).as_py() or 0 for name in ("prompt_tokens", "answer_tokens")
+    ]
     return {"prompts": len(answers), "tokens": sum(tokens)}

@@ -39,7 +39,7 @@ def stage(refusal_patterns: Sequence[str] = ()) -> Stage:
 
 def _row(row: Mapping[str, Any], refusal_patterns: Sequence[str]) -> list[dict[str, Any]]:
     answer_by_id = {answer["prompt_id"]: answer for answer in row["answers"]}
-    abstained = {"text": "", "prompt_tokens": 0}
+    abstained: Mapping[str, Any] = {"text": "", "prompt_tokens": 0}
     golds = row["golden_answers"]
     measured = []
     for arm in row["arms"]:

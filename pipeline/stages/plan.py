@@ -187,4 +187,3 @@ def _take_up(step: Step, block: pa.Table, stored: pa.Table) -> pa.Table:
 
 def _count_dead(block: pa.Table) -> int:
     return len(block) - int(block[schema.DEAD.name].null_count)
-

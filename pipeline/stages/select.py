@@ -21,6 +21,7 @@ from pipeline.core.budget import truncate
 from pipeline.engines.base import Tokenizer
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
+from pipeline.prompts.render import PassageFormat
 from pipeline.stages.stage import Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ARMS])
@@ -41,7 +42,7 @@ def stage(
     cfg: SelectionConfig,
     answer: AnswerConfig,
     *,
-    passage_format: str,
+    passage_format: PassageFormat,
     seed: int,
     generator: Mapping[str, Any],
 ) -> Stage:
@@ -59,6 +60,7 @@ def stage(
             **cfg.model_dump(),
             "seed": seed,
             "passage_format": passage_format,
+            "answer": answer.model_dump(),
             "generator": generator,
             "prompts": render.fingerprint(render.ANSWER_TEMPLATES),
         },
@@ -75,7 +77,7 @@ class Select:
         self,
         cfg: SelectionConfig,
         answer: AnswerConfig,
-        passage_format: str,
+        passage_format: PassageFormat,
         seed: int,
         generator: Mapping[str, Any],
         tokenizer: Tokenizer,
@@ -135,10 +137,9 @@ class Select:
         return hashlib.sha256(f"{self._identity}\n{text}".encode()).hexdigest()[:24]
 
 
-def passage_text(candidate: Mapping[str, Any], passage_format: str) -> str:
+def passage_text(candidate: Mapping[str, Any], passage_format: PassageFormat) -> str:
     """A candidate as the prompts show it."""
-    shown = "contents" if passage_format == "contents" else "text"
-    return render.passage(candidate["title"], candidate["text"], shown)
+    return render.passage(candidate["title"], candidate["text"], passage_format)
 
 
 def arm_prompt(
@@ -146,7 +147,7 @@ def arm_prompt(
     candidates: Sequence[Mapping[str, Any]],
     arm: Mapping[str, Any],
     answer: AnswerConfig,
-    passage_format: str,
+    passage_format: PassageFormat,
 ) -> render.Prompt | None:
     """The final prompt of an arm; None where it abstains."""
     if arm["frame"] == "abstain":
@@ -154,7 +155,9 @@ def arm_prompt(
     if arm["frame"] == "closed_book":
         return render.closed_book(question, answer.template)
     texts = [
-        piece["text"] or passage_text(candidates[piece["position"]], passage_format)
+        passage_text(candidates[piece["position"]], passage_format)
+        if piece["text"] is None
+        else piece["text"]
         for piece in arm["evidence"]
     ]
     return render.answer(question, texts, answer.template)

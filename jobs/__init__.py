@@ -1,0 +1,1 @@
+"""Commands: each reads like the figure in the paper that it runs."""

@@ -1,0 +1,98 @@
+"""BM25 through a real Lucene index."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import BuildIndexConfig, RetrieverConfig
+from pipeline.engines.base import ModelNotFound
+from pipeline.engines.bm25 import Bm25Retriever, build_index, read_manifest
+from pipeline.readers import InputError
+
+pytestmark = pytest.mark.engine
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def build(corpus: Path, index: Path) -> dict[str, object]:
+    return build_index(BuildIndexConfig(corpus=str(corpus), index=str(index)), lambda n: None)
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Bm25Retriever:
+    index = tmp_path_factory.mktemp("index") / "examples"
+    build(EXAMPLES / "corpus.jsonl", index)
+    return Bm25Retriever(RetrieverConfig(index=str(index)))
+
+
+def test_every_passage_is_the_best_hit_for_its_own_text(retriever: Bm25Retriever) -> None:
+    rows = [json.loads(line) for line in (EXAMPLES / "corpus.jsonl").open(encoding="utf-8")]
+    found = retriever.search([row["contents"] for row in rows], n=1)
+    right = sum(hits[0].passage_id == row["id"] for hits, row in zip(found, rows, strict=True))
+    assert right / len(rows) > 0.95  # near-duplicates may take each other's place
+
+
+def test_hits_carry_title_and_text_and_falling_scores(retriever: Bm25Retriever) -> None:
+    rows = {
+        row["id"]: row["contents"]
+        for row in map(json.loads, (EXAMPLES / "corpus.jsonl").open(encoding="utf-8"))
+    }
+    (hits,) = retriever.search(["Which ocean is the deepest?"], n=5)
+    assert len(hits) == 5
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits:
+        assert f"{hit.title}\n{hit.text}" == rows[hit.passage_id]
+
+
+def test_results_do_not_depend_on_the_batch(retriever: Bm25Retriever) -> None:
+    questions = ["deepest ocean", "moon landing", "inventor of the telephone"]
+    together = retriever.search(questions, n=3)
+    assert together == [retriever.search([question], n=3)[0] for question in questions]
+
+
+def test_a_question_without_an_indexed_word_finds_nothing(retriever: Bm25Retriever) -> None:
+    assert retriever.search(["zzzzqqq", "the of and"], n=3) == [[], []]
+
+
+def test_questions_are_analysed_like_passages(tmp_path: Path) -> None:
+    # Every question word is an inflection that no passage contains as such.
+    texts = {"a": "The runner runs.", "b": "A swimmer was swimming.", "c": "Flying kites."}
+    lines = [json.dumps({"id": key, "contents": text}) for key, text in texts.items()]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    build(tmp_path / "corpus.jsonl", tmp_path / "index")
+    searcher = Bm25Retriever(RetrieverConfig(index=str(tmp_path / "index")))
+    found = searcher.search(["running", "swim", "kite"], n=1)
+    assert [hits[0].passage_id for hits in found] == ["a", "b", "c"]
+
+
+def test_an_index_of_the_same_corpus_is_left_as_it_is_and_of_another_is_replaced(
+    tmp_path: Path,
+) -> None:
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    corpus.write_text('{"id": "a", "contents": "T\\none text"}\n')
+    first = build(corpus, index)
+    stamp = (index / "winnow.json").stat().st_mtime_ns
+    assert build(corpus, index) == first
+    assert (index / "winnow.json").stat().st_mtime_ns == stamp
+    corpus.write_text('{"id": "a", "contents": "T\\nanother text"}\n')
+    assert build(corpus, index)["fingerprint"] != first["fingerprint"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_bad_corpus_leaves_no_index_behind(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "a", "contents": "text"}\n{"id": "a", "contents": "again"}\n')
+    with pytest.raises(InputError, match=r"corpus.jsonl:2: id 'a' stands already in line 1"):
+        build(corpus, tmp_path / "index")
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="holds no passage"):
+        build(tmp_path / "corpus.jsonl", tmp_path / "index")
+
+
+def test_a_missing_index_is_named_with_the_way_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"no index there; build one with jobs/build_index.py"):
+        read_manifest(str(tmp_path / "none"))

@@ -1,0 +1,210 @@
+"""Every generator engine keeps the same contract; the real ones agree on the same numbers.
+
+The contract is checked on a tiny random model, the numbers on the demo model.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.config import GeneratorConfig, ProbeConfig, RuntimeConfig
+from pipeline.core.uncertainty import TRACE_KS, normalised_uncertainty, nu_grid
+from pipeline.engines.base import Completion, Generator, Refusal, Rollout
+from pipeline.engines.table import GENERATORS
+from pipeline.prompts import render
+
+pytestmark = pytest.mark.engine
+MT = 32
+WINDOW = 512
+VARIANTS = ("fake", "transformers", "vllm-in_engine", "vllm-flat_logprobs")
+REAL = VARIANTS[1:]
+
+QUESTIONS = [
+    "What is the capital of France?",
+    "Who wrote Hamlet?",
+    "How many legs does a spider have, and how many does an ant have?",
+    "When did the Berlin Wall fall?",
+]
+CONTEXT = (
+    "Spiders\nSpiders are arachnids. Unlike insects, which have six legs, they have eight, and "
+    "their bodies have two parts instead of three."
+)
+PROMPTS: list[render.Prompt] = [
+    *(render.probe(question, None, "literal") for question in QUESTIONS),
+    *(render.probe(question, CONTEXT, "chat") for question in QUESTIONS),
+    *(render.probe(question, CONTEXT * n, "literal") for n, question in enumerate(QUESTIONS, 1)),
+]
+
+
+@dataclass
+class Subject:
+    """An engine with the event loop that it lives in."""
+
+    name: str
+    generator: Generator
+    runner: asyncio.Runner
+
+    def rollouts(self, prompts: Sequence[render.Prompt]) -> list[Rollout]:
+        async def go() -> list[Rollout]:
+            ids = [self.generator.tokenizer.encode(prompt) for prompt in prompts]
+            return list(await asyncio.gather(*(self.generator.rollout(i) for i in ids)))
+
+        return self.runner.run(go())
+
+    def completions(self, prompts: Sequence[render.Prompt], max_tokens: int) -> list[Completion]:
+        async def go() -> list[Completion]:
+            ids = [self.generator.tokenizer.encode(prompt) for prompt in prompts]
+            asked = (self.generator.complete(i, max_tokens=max_tokens) for i in ids)
+            return list(await asyncio.gather(*asked))
+
+        return self.runner.run(go())
+
+
+@contextmanager
+def running(variant: str, folder: Path) -> Iterator[Subject]:
+    engine, _, mode = variant.partition("-")
+    cfg = GeneratorConfig.model_validate(
+        {
+            "engine": engine,
+            "model": str(folder),
+            "max_model_len": WINDOW,
+            "probe_mode": mode or "flat_logprobs",
+            "runtime": RuntimeConfig(max_num_seqs=8, threads=2),
+        }
+    )
+    trace = mode != "in_engine"
+    probe = ProbeConfig(template="literal", top_k=128, max_tokens=MT, trace=trace)
+    generator = GENERATORS[engine](cfg, probe)
+    try:
+        with asyncio.Runner() as runner:
+            yield Subject(variant, generator, runner)
+    finally:
+        generator.close()
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def subject(request: pytest.FixtureRequest, tiny_folder: Path) -> Iterator[Subject]:
+    with running(request.param, tiny_folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=REAL)
+def speaker(request: pytest.FixtureRequest, demo_folder: Path) -> Iterator[Subject]:
+    with running(request.param, demo_folder) as made:
+        yield made
+
+
+def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
+    subject: Subject,
+) -> None:
+    for rollout in subject.rollouts(PROMPTS):
+        steps = len(rollout.token_ids)
+        assert 1 <= steps <= MT
+        assert rollout.u_T.shape == rollout.margin_T.shape == (steps,)
+        assert (rollout.u_T >= 0).all()
+        assert (rollout.u_T <= 1).all()
+        assert (rollout.margin_T >= 0).all()
+
+
+def test_a_rollout_ends_at_its_first_end_token_and_counts_it(speaker: Subject) -> None:
+    stop_ids = speaker.generator.tokenizer.stop_ids
+    rollouts = speaker.rollouts(PROMPTS)
+    assert any(len(rollout.token_ids) < MT for rollout in rollouts)
+    for rollout in rollouts:
+        ends = [token in stop_ids for token in rollout.token_ids]
+        assert not any(ends[:-1])
+        assert ends[-1] or len(ends) == MT
+
+
+def test_a_rollout_is_the_same_alone_and_in_a_crowd(subject: Subject) -> None:
+    alone = [subject.rollouts([prompt])[0] for prompt in PROMPTS[:3]]
+    crowd = subject.rollouts([*PROMPTS[3:], *PROMPTS[:3]])[-3:]
+    for a, b in zip(alone, crowd, strict=True):
+        assert a.token_ids == b.token_ids
+        np.testing.assert_allclose(a.u_T, b.u_T, atol=1e-4)
+
+
+def test_an_answer_is_the_rollout_without_the_measuring(subject: Subject) -> None:
+    rollouts = subject.rollouts(PROMPTS)
+    answers = subject.completions(PROMPTS, MT)
+    for rollout, answer in zip(rollouts, answers, strict=True):
+        assert answer.text == subject.generator.tokenizer.decode(rollout.token_ids)
+        assert answer.answer_tokens == len(rollout.token_ids)
+
+
+def test_probes_and_answers_in_one_batch_do_not_disturb_each_other(subject: Subject) -> None:
+    generator = subject.generator
+    ids = [generator.tokenizer.encode(prompt) for prompt in PROMPTS]
+
+    async def mixed() -> list[Any]:
+        probes = [generator.rollout(i) for i in ids]
+        answers = [generator.complete(i, max_tokens=4 + n) for n, i in enumerate(ids)]
+        both = [one for pair in zip(answers, probes, strict=True) for one in pair]
+        return list(await asyncio.gather(*both))
+
+    found = subject.runner.run(mixed())
+    for pure, rollout in zip(subject.rollouts(PROMPTS), found[1::2], strict=True):
+        assert pure.token_ids == rollout.token_ids
+        np.testing.assert_allclose(pure.u_T, rollout.u_T, atol=1e-4)
+    for n, answer in enumerate(found[0::2]):
+        assert answer == subject.completions([PROMPTS[n]], 4 + n)[0]
+
+
+def test_an_answer_says_how_it_ended_and_what_it_read(subject: Subject) -> None:
+    long, short = (subject.completions(PROMPTS[:2], n)[0] for n in (200, 2))
+    assert short.finish_reason == "length"
+    assert short.answer_tokens == 2
+    assert long.finish_reason == ("stop" if long.answer_tokens < 200 else "length")
+    assert long.prompt_tokens == len(subject.generator.tokenizer.encode(PROMPTS[0]))
+
+
+def test_a_prompt_longer_than_the_window_is_refused_with_the_numbers(subject: Subject) -> None:
+    prompt = "word " * WINDOW
+    with pytest.raises(Refusal, match=rf"\d+ tokens and {MT} new ones exceed the window of 512"):
+        subject.rollouts([prompt])
+    with pytest.raises(Refusal, match=r"exceed the window of 512"):
+        subject.completions([prompt], 5)
+    assert len(subject.rollouts(PROMPTS[:1])) == 1
+
+
+def test_a_trace_has_every_k_and_agrees_with_the_uncertainty(subject: Subject) -> None:
+    for rollout in subject.rollouts(PROMPTS[:4]):
+        if subject.name == "vllm-in_engine":
+            assert rollout.trace_JT is None
+            continue
+        assert rollout.trace_JT is not None
+        assert rollout.trace_JT.shape == (len(TRACE_KS), len(rollout.token_ids))
+        nu = nu_grid(rollout.trace_JT)[TRACE_KS.index(128), -1]
+        assert nu == pytest.approx(normalised_uncertainty(rollout.u_T), abs=1e-6)
+
+
+def test_the_golden_rollouts_come_out_to_four_digits(speaker: Subject, shared: Path) -> None:
+    golden = json.loads((shared / "notes" / "golden_igp.json").read_text())
+    assert (golden["K"], golden["MT"]) == (128, MT)
+    records = [pair[kind] for pair in golden["pairs"] for kind in ("unconditional", "conditional")]
+    rollouts = speaker.rollouts([record["prompt"] for record in records])
+    for record, rollout in zip(records, rollouts, strict=True):
+        assert list(rollout.token_ids) == record["tokens"]
+        assert len(rollout.token_ids) == record["T"]
+        assert normalised_uncertainty(rollout.u_T) == pytest.approx(record["NU"], abs=1e-4)
+        np.testing.assert_allclose(rollout.u_T, record["u_steps"], atol=1e-4)
+        assert rollout.margin_T.min() == pytest.approx(record["min_top2_logit_gap"], abs=1e-3)
+
+
+_SEEN: dict[str, list[Rollout]] = {}
+
+
+def test_the_real_engines_agree_with_each_other(speaker: Subject) -> None:
+    _SEEN[speaker.name] = speaker.rollouts(PROMPTS)
+    for name, rollouts in _SEEN.items():
+        for a, b in zip(rollouts, _SEEN[speaker.name], strict=True):
+            assert a.token_ids == b.token_ids, name
+            nu_a, nu_b = normalised_uncertainty(a.u_T), normalised_uncertainty(b.u_T)
+            assert nu_a == pytest.approx(nu_b, abs=1e-4), name

@@ -1,0 +1,76 @@
+"""vLLM engines that refuse, and one that dies."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.engines.base import EngineDead, ModelNotFound, Refusal
+from pipeline.engines.vllm import VllmGenerator, read_in_engine
+
+PROBE = ProbeConfig(template="literal", top_k=128, max_tokens=8)
+
+
+def config(folder: Path, **changes: object) -> GeneratorConfig:
+    base = {"model": str(folder), "max_model_len": 256}
+    return GeneratorConfig.model_validate({**base, **changes})
+
+
+@pytest.mark.engine
+def test_more_log_probabilities_than_the_cap_are_refused(tiny_folder: Path) -> None:
+    cfg = config(tiny_folder, probe_mode="flat_logprobs", max_logprobs=20)
+    generator = VllmGenerator(cfg, PROBE)
+
+    async def go() -> None:
+        with pytest.raises(Refusal, match=r"128.*20"):
+            await generator.rollout([5, 6, 7])
+        assert (await generator.complete([5, 6, 7], max_tokens=3)).answer_tokens == 3
+
+    try:
+        asyncio.run(go())
+    finally:
+        generator.close()
+
+
+@pytest.mark.engine
+def test_k_beyond_the_vocabulary_is_refused_and_a_killed_engine_is_reported_dead(
+    tiny_folder: Path,
+) -> None:
+    generator = VllmGenerator(config(tiny_folder), PROBE.model_copy(update={"top_k": 60000}))
+
+    async def go() -> None:
+        with pytest.raises(Refusal, match="60000 exceeds the vocabulary of 49152"):
+            await generator.rollout([5, 6, 7])
+        assert (await generator.complete([5, 6, 7], max_tokens=3)).answer_tokens == 3
+        for child in psutil.Process().children(recursive=True):
+            if "EngineCore" in " ".join(child.cmdline()) or "EngineCore" in child.name():
+                child.kill()
+        requests = (generator.complete([5, 6, n], max_tokens=200) for n in range(20))
+        with pytest.raises(EngineDead, match="died"):
+            await asyncio.gather(*requests)
+
+    try:
+        asyncio.run(go())
+    finally:
+        generator.close()
+
+
+def test_a_model_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ModelNotFound, match="no-such-folder"):
+        VllmGenerator(config(Path("/no-such-folder")), PROBE)
+
+
+def test_the_runner_up_is_minus_the_margin_and_a_tie_has_margin_zero() -> None:
+    # u = 0.25 with the runner-up 1.5 below the top; then two entries tied at the top: both are u.
+    values_T3 = np.array([[0.25, 0.25, -1.5], [0.5, 0.5, 0.5]], dtype=np.float32)
+    u_T, margin_T = read_in_engine(values_T3)
+    assert u_T.tolist() == [0.25, 0.5]
+    assert margin_T.tolist() == [1.5, 0.0]
+
+
+def test_values_that_are_no_uncertainties_are_an_error() -> None:
+    with pytest.raises(ValueError, match="entropy processor"):
+        read_in_engine(np.array([[-3.0, -3.0, -4.0]], dtype=np.float32))

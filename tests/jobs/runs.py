@@ -1,0 +1,75 @@
+"""What job tests share: a small run with a fake model, as a config file and as a command."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = REPOSITORY / "conf" / "offline_igp" / "demo.yaml"
+
+
+def overrides(folder: Path, **changes: object) -> list[str]:
+    """The demo's settings bent to a fake model and candidates given in `folder`."""
+    settings: dict[str, object] = {
+        "run.root": folder / "out",
+        "run.rows_per_shard": 5,
+        "generator.engine": "fake",
+        "generator.model": "fake",
+        "input.candidates": give_candidates(folder),
+        "input.corpus": REPOSITORY / "examples" / "corpus.jsonl",
+        "input.questions": REPOSITORY / "examples" / "questions.jsonl",
+    }
+    settings |= {key.replace("__", "."): value for key, value in changes.items()}
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def give_candidates(folder: Path) -> Path:
+    """Five passages for every example question, in a file."""
+    path = folder / "candidates.jsonl"
+    if not path.exists():
+        rows = (REPOSITORY / "examples" / "questions.jsonl").read_text().splitlines()
+        with path.open("w") as file:
+            for i, row in enumerate(rows):
+                picked = [{"id": f"ex-p{1 + (7 * i + j) % 150:03d}"} for j in range(5)]
+                file.write(json.dumps({"id": json.loads(row)["id"], "candidates": picked}) + "\n")
+    return path
+
+
+def command(arguments: list[str]) -> list[str]:
+    """The main job as a user types it."""
+    return [sys.executable, "jobs/offline_igp.py", str(DEMO), *arguments]
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, without a cluster to join."""
+    return {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+
+
+def run(arguments: list[str], timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+    """Runs the main job to its end."""
+    return subprocess.run(
+        command(arguments),
+        cwd=REPOSITORY,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def only_run(root: Path, name: str = "demo") -> Path:
+    """The one run directory of that name under a root."""
+    (found,) = (root / "runs").glob(f"{name}-*")
+    return found
+
+
+def finished_rows(run_folder: Path) -> pa.Table:
+    """All finished rows of a run, in the order of its shards."""
+    parts = sorted((run_folder / "contexts").glob("part-*.parquet"))
+    return pa.concat_tables([pq.read_table(part) for part in parts])

@@ -1,0 +1,158 @@
+"""The main job as a process: killed, stopped, resumed, repeated, changed."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.jobs.runs import (
+    REPOSITORY,
+    command,
+    environment,
+    finished_rows,
+    only_run,
+    overrides,
+    run,
+)
+
+pytestmark = pytest.mark.cluster
+SLOW = "delay=0.4"
+
+
+def start(arguments: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command(arguments),
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_parts(root: Path, stage: str, count: int, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(root.glob(f"stages/{stage}-*/part-*.parquet"))) < count:
+        assert time.monotonic() < deadline, f"fewer than {count} parts of {stage} in {seconds} s"
+        time.sleep(0.1)
+
+
+def family(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def none_left(processes: list[psutil.Process], seconds: float = 60) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    return not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = run(overrides(folder))
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+def test_a_killed_driver_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    process = start(overrides(tmp_path, generator__model=SLOW))
+    wait_for_parts(tmp_path / "out", "probe", 5)
+    processes = family(process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert none_left(processes)
+    assert not (only_run(tmp_path / "out") / "_SUCCESS").exists()
+
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/*/part-*.parquet")}
+    again = run(overrides(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
+    rows = finished_rows(only_run(tmp_path / "out"))
+    assert rows.equals(finished_rows(only_run(undisturbed)))
+    assert len(set(rows["question_id"].to_pylist())) == len(rows) == 50
+    assert list((tmp_path / "out").rglob("*.tmp")) == []
+
+
+def test_a_stopped_driver_gives_its_leases_back_and_can_go_on(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    process = start(overrides(tmp_path, generator__model=SLOW))
+    wait_for_parts(tmp_path / "out", "probe", 2)
+    processes = family(process)
+    process.terminate()
+    assert process.wait(60) == 1
+    assert none_left(processes)
+    assert list((tmp_path / "out").rglob("lease.json")) == []
+    again = run(overrides(tmp_path))
+    assert again.returncode == 0, again.stderr
+    mine, theirs = (finished_rows(only_run(root)) for root in (tmp_path / "out", undisturbed))
+    assert mine.equals(theirs)
+
+
+def test_a_repeated_run_does_nothing(undisturbed: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+    again = run(overrides(undisturbed.parent))
+    assert again.returncode == 0
+    assert "was complete" in again.stdout
+    after = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_another_threshold_and_budget_make_no_rollout(undisturbed: Path) -> None:
+    probes = sorted(undisturbed.glob("stages/probe-*"))
+    stamps = {path: path.stat().st_mtime_ns for path in undisturbed.glob("stages/probe-*/part-*")}
+    changed = overrides(
+        undisturbed.parent, run__name="other", selection__threshold=0.2, selection__top_m=1
+    )
+    done = run(changed)
+    assert done.returncode == 0, done.stderr
+    assert sorted(undisturbed.glob("stages/probe-*")) == probes
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    rows = finished_rows(only_run(undisturbed, "other"))
+    assert max(len(arms[0]["evidence"]) for arms in rows["arms"].to_pylist()) == 1
+
+
+def test_the_run_directory_holds_what_it_should(undisturbed: Path) -> None:
+    folder = only_run(undisturbed)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["config"]["generator"]["engine"] == "fake"
+    assert [entry["stage"] for entry in manifest["stages"]] == [
+        "probe",
+        "select",
+        "answer",
+        "evaluate",
+    ]
+    for entry in manifest["stages"]:
+        assert entry["folder"] is None or (undisturbed / entry["folder"]).is_dir()
+    assert all(len(file["sha256"]) == 64 for file in manifest["source"]["files"])
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["questions"] == 50
+    assert metrics["dead_letters"] == 0
+    assert (folder / "_SUCCESS").exists()
+
+
+def test_dead_questions_fail_the_run_after_everything_else_is_written(tmp_path: Path) -> None:
+    changed = overrides(tmp_path, generator__max_model_len=260)
+    done = run(changed)
+    assert done.returncode == 1
+    folder = only_run(tmp_path / "out")
+    letters = [pq.read_table(path) for path in (folder / "dead_letters").glob("*.parquet")]
+    dead = [row for table in letters for row in table.to_pylist()]
+    rows = finished_rows(folder)
+    assert dead
+    assert len(rows)
+    assert len(dead) + len(rows) == 50
+    assert {row["question_id"] for row in dead}.isdisjoint(rows["question_id"].to_pylist())
+    assert all("exceed the window of 260 tokens" in row["reason"] for row in dead)
+    assert {row["stage"] for row in dead} == {"answer"}
+    assert f"{len(dead)} of 50 questions died" in done.stderr
+    assert not (folder / "_SUCCESS").exists()
+    tolerated = run([*changed, "run.max_error_rate=1.0"])
+    assert tolerated.returncode == 0
+    assert (folder / "_SUCCESS").exists()
