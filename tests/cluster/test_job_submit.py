@@ -53,7 +53,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             family = psutil.Process(head.pid).children(recursive=True)
             head.terminate()
-            _, alive = psutil.wait_procs([psutil.Process(head.pid), *family], timeout=30)
+            _, alive = psutil.wait_procs([psutil.Process(head.pid), *family], timeout=5)
             for process in alive:
                 process.kill()
 

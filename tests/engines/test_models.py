@@ -26,12 +26,30 @@ def tokenizer_only(folder: Path, target: Path) -> Path:
     return target
 
 
-def test_the_description_holds_engine_version_model_and_end_tokens(tiny_folder: Path) -> None:
+def test_the_description_holds_version_model_and_end_tokens(tiny_folder: Path) -> None:
     found = describe(config(tiny_folder), needs_chat=True)
-    assert found["engine"] == "transformers"
     assert found["version"].startswith("transformers ")
     assert found["model"] == folder_hash(tiny_folder)
     assert found["stop_tokens"] == ["<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("change", "matters"),
+    [
+        ({"dtype": "bfloat16"}, True),
+        ({"max_model_len": 1024}, True),
+        ({"bos": "never"}, True),
+        ({"probe_mode": "flat_logprobs"}, True),
+        ({"engine": "fake"}, True),
+        ({"runtime": {"max_num_seqs": 7, "threads": 2}}, False),
+    ],
+)
+def test_the_description_changes_with_what_changes_the_output_and_nothing_else(
+    change: dict[str, object], matters: bool, tiny_folder: Path
+) -> None:
+    before = describe(config(tiny_folder), needs_chat=False)
+    after = describe(config(tiny_folder, **change), needs_chat=False)
+    assert (before != after) == matters
 
 
 def test_the_hash_changes_with_any_byte_of_the_weights(tiny_folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Tests of pipeline.prompts.render: the paper's prompts letter by letter (spec/igp.md)."""
+
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.prompts import render
+
+ANSWER_SYSTEM = (
+    "You are given a question and a set of documents.\n"
+    "Answer the question using only the information in the documents.\n"
+    "Output only the answer."
+)
+
+
+def test_the_probe_without_evidence() -> None:
+    assert render.probe("Who?", None, "literal") == "User: Who?\nAssistant:"
+    assert render.probe("Who?", None, "chat") == [{"role": "user", "content": "Who?"}]
+
+
+def test_the_probe_with_a_passage() -> None:
+    passage = "Title\nText."
+    literal = "User: Who?\nContext:\nTitle\nText.\nAssistant:"
+    assert render.probe("Who?", passage, "literal") == literal
+    assert render.probe("Who?", passage, "chat") == [
+        {"role": "user", "content": "Who?\nContext:\nTitle\nText."}
+    ]
+
+
+def test_a_probe_with_an_empty_passage_is_not_the_one_without_evidence() -> None:
+    assert render.probe("Who?", "", "literal") == "User: Who?\nContext:\n\nAssistant:"
+
+
+def test_the_final_prompt_numbers_the_documents_from_one() -> None:
+    user = "Documents:\n[DOC 1] Title\nText.\n[DOC 2] More.\n\nQuestion: Who?\nAnswer:"
+    assert render.answer("Who?", ["Title\nText.", "More."], "chat") == [
+        {"role": "system", "content": ANSWER_SYSTEM},
+        {"role": "user", "content": user},
+    ]
+    assert (
+        render.answer("Who?", ["Title\nText.", "More."], "literal") == f"{ANSWER_SYSTEM}\n\n{user}"
+    )
+
+
+def test_without_passages_the_document_block_is_empty() -> None:
+    assert render.answer("Who?", [], "chat") == [
+        {"role": "system", "content": ANSWER_SYSTEM},
+        {"role": "user", "content": "Documents:\n\n\nQuestion: Who?\nAnswer:"},
+    ]
+
+
+def test_closed_book_does_not_mention_documents() -> None:
+    assert render.closed_book("Who?", "chat") == [
+        {"role": "system", "content": "Answer the question.\nOutput only the answer."},
+        {"role": "user", "content": "Question: Who?\nAnswer:"},
+    ]
+    assert render.closed_book("Who?", "literal") == (
+        "Answer the question.\nOutput only the answer.\n\nQuestion: Who?\nAnswer:"
+    )
+
+
+def test_a_passage_has_its_title_on_the_first_line_where_it_has_one() -> None:
+    assert render.passage("Title", "Text.", "contents") == "Title\nText."
+    assert render.passage("", "Text.", "contents") == "Text."
+    assert render.passage("Title", "Text.", "text") == "Text."
+
+
+@pytest.mark.parametrize("text", ["{question}", "{reference}", "{context}", "{0} {{x}} \\1 \\g<0>"])
+def test_braces_and_backslashes_in_a_passage_or_question_survive(text: str) -> None:
+    assert render.probe(text, text, "literal") == f"User: {text}\nContext:\n{text}\nAssistant:"
+    messages = render.answer(text, [text], "chat")
+    assert isinstance(messages, list)
+    assert messages[1]["content"] == f"Documents:\n[DOC 1] {text}\n\nQuestion: {text}\nAnswer:"
+    assert str(render.closed_book(text, "literal")).endswith(f"Question: {text}\nAnswer:")
+
+
+@given(question=st.text(), passages=st.lists(st.text(), max_size=3))
+def test_any_text_stands_in_the_prompts_as_it_is(question: str, passages: list[str]) -> None:
+    for passage in passages:
+        probe = render.probe(question, passage, "literal")
+        assert probe == f"User: {question}\nContext:\n{passage}\nAssistant:"
+    lines = "\n".join(f"[DOC {i}] {passage}" for i, passage in enumerate(passages, start=1))
+    final = str(render.answer(question, passages, "literal"))
+    assert final.endswith(f"Documents:\n{lines}\n\nQuestion: {question}\nAnswer:")
+
+
+def test_no_template_ends_in_a_newline_and_every_file_is_known() -> None:
+    known = {*render.PROBE_TEMPLATES, *render.ANSWER_TEMPLATES}
+    there = {
+        entry.name.removesuffix(".txt")
+        for entry in files("pipeline.prompts").iterdir()
+        if entry.name.endswith(".txt")
+    }
+    assert there == known
+    assert not any(render.template(name).endswith("\n") for name in known)
+
+
+@pytest.mark.parametrize("name", render.PROBE_TEMPLATES)
+def test_the_fingerprint_changes_with_the_text_of_any_of_its_templates(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    original = render.template
+    probe = render.fingerprint(render.PROBE_TEMPLATES)
+    answer = render.fingerprint(render.ANSWER_TEMPLATES)
+    monkeypatch.setattr(render, "template", lambda of: original(of) + " " * (of == name))
+    assert render.fingerprint(render.PROBE_TEMPLATES) != probe
+    assert render.fingerprint(render.ANSWER_TEMPLATES) == answer
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_the_names() -> None:
+    names = render.ANSWER_TEMPLATES
+    assert render.fingerprint(names[::-1]) == render.fingerprint(names)
+    assert render.fingerprint(names[1:]) != render.fingerprint(names)

@@ -1,0 +1,228 @@
+"""Tests of pipeline.report.summary: a run's numbers per arm, against values found by hand."""
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from pipeline import schema
+from pipeline.report.summary import COLUMNS, summarise, table
+from pipeline.stages.select import ARMS
+
+NAN = math.nan
+
+
+def metric(arm: str, f1: float, tokens: int, size: int, *, refusal: bool = False) -> dict[str, Any]:
+    """One arm's metrics of one question; EM and SubEM are 1 where F1 is."""
+    exact = f1 if math.isnan(f1) else float(f1 == 1)
+    return {
+        "arm": arm,
+        "f1": f1,
+        "em": exact,
+        "sub_em": exact,
+        "prompt_tokens": tokens,
+        "evidence_size": size,
+        "refusal": refusal,
+    }
+
+
+def probe(nu0: float, prompts: list[int], steps: list[int], **flags: bool) -> dict[str, Any]:
+    """One question's probe with what the summary reads."""
+    return {
+        "nu0": nu0,
+        "prompt_tokens": prompts,
+        "steps": steps,
+        **{"free_rule": False, "refusal": False, **flags},
+    }
+
+
+def row(name: str, probes: dict[str, Any], **arms: dict[str, Any]) -> dict[str, Any]:
+    """One question; an arm that is not given scores 0 with 10 tokens and no evidence."""
+    measured = [arms.get(arm, metric(arm, 0.0, 10, 0)) for arm in ARMS]
+    return {"question_id": name, "metrics": measured, "probes": probes}
+
+
+def part(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows as a part of the finished run."""
+    columns = pa.schema([schema.COLUMNS[name] for name in COLUMNS])
+    return pa.Table.from_pylist(list(rows), schema=columns)
+
+
+# Probe tokens: 3+5+1+2 = 11, 4+2 = 6 under the free rule, 3+5+3+2 = 13; 30 in all, 10 a question.
+ROWS = [
+    row(
+        "q0",
+        probe(0.5, [3, 5], [1, 2]),
+        igp=metric("igp", 1.0, 20, 1),
+        retriever=metric("retriever", 0.5, 60, 2),
+    ),
+    row(
+        "q1",
+        probe(0.25, [4], [2], free_rule=True, refusal=True),
+        igp=metric("igp", 0.5, 10, 0, refusal=True),
+        retriever=metric("retriever", 0.25, 60, 2),
+    ),
+    row(
+        "q2",
+        probe(0.75, [3, 5], [3, 2], refusal=True),
+        igp=metric("igp", 0.0, 30, 1, refusal=True),
+        retriever=metric("retriever", 0.75, 60, 2),
+    ),
+]
+
+
+def summary(rows: Sequence[dict[str, Any]] = ROWS) -> dict[str, Any]:
+    """The summary of rows in one part."""
+    return summarise([part(rows)], seed=7, samples=200)
+
+
+def arm(metrics: dict[str, Any], name: str) -> dict[str, Any]:
+    """One arm of a summary."""
+    (found,) = [one for one in metrics["arms"] if one["arm"] == name]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_means_of_an_arm_by_hand() -> None:
+    igp = arm(summary(), "igp")
+    assert igp["f1"]["value"] == pytest.approx(0.5)  # (1 + .5 + 0) / 3
+    assert igp["em"]["value"] == igp["sub_em"]["value"] == pytest.approx(1 / 3)
+    assert igp["tk"] == pytest.approx(20)  # (20 + 10 + 30) / 3
+    assert igp["f1_minus_retriever"]["value"] == pytest.approx(0)  # (.5 + .25 - .75) / 3
+    assert (igp["n"], igp["f1"]["n"], igp["f1"]["undefined"]) == (3, 3, 0)
+
+
+def test_nte_is_quality_per_token_against_the_retriever_with_and_without_probes() -> None:
+    metrics = summary()
+    igp, retriever = arm(metrics, "igp"), arm(metrics, "retriever")
+    # F1 .5 over .5, TK 20 over 60, and 20 + 10 probe tokens over 60.
+    assert igp["nte"] == pytest.approx(3)
+    assert igp["nte_with_probes"] == pytest.approx(2)
+    assert retriever["nte"] == retriever["nte_with_probes"] == pytest.approx(1)
+
+
+def test_arms_that_need_no_probe_do_not_pay_for_them() -> None:
+    rows = [
+        row(
+            "q",
+            probe(0.5, [30], [0]),
+            **{name: metric(name, 1.0, 60, 1) for name in ARMS},
+        )
+    ]
+    metrics = summary(rows)
+    paid = {one["arm"] for one in metrics["arms"] if one["nte_with_probes"] != one["nte"]}
+    assert paid == {"igp", "retriever_same_size", "random_same_size"}
+    assert arm(metrics, "igp")["nte_with_probes"] == pytest.approx(60 / 90)
+
+
+def test_shares_of_empty_contexts_and_of_refusals_among_them() -> None:
+    metrics = summary()
+    igp = arm(metrics, "igp")
+    assert igp["empty_share"] == pytest.approx(1 / 3)
+    assert igp["refusal_share_without_evidence"] == 1.0  # of q1 alone: q2 refused with evidence
+    retriever = arm(metrics, "retriever")
+    assert retriever["empty_share"] == 0
+    assert retriever["refusal_share_without_evidence"] is None
+    assert arm(metrics, "no_evidence")["refusal_share_without_evidence"] == 0.0
+
+
+def test_the_probe_by_hand() -> None:
+    assert summary()["probe"] == pytest.approx(
+        {
+            "rollouts": 5,
+            "tokens_per_question": 10,
+            "mean_nu0": 0.5,
+            "free_rule_share": 1 / 3,
+            "refusal_share": 2 / 3,
+            "empty_share_of_refused": 1 / 2,
+            "empty_share_of_others": 0,
+        }
+    )
+
+
+def test_without_refusals_their_share_of_empty_contexts_is_undefined() -> None:
+    made = summary(ROWS[:1])["probe"]
+    assert made["empty_share_of_refused"] is None
+    assert made["empty_share_of_others"] == 0.0
+
+
+def test_undefined_scores_are_left_out_of_the_mean_and_counted() -> None:
+    undefined = row(
+        "q3",
+        probe(0.5, [3], [1]),
+        igp=metric("igp", NAN, 20, 1),
+        retriever=metric("retriever", NAN, 60, 2),
+    )
+    igp = arm(summary([*ROWS, undefined]), "igp")
+    assert igp["f1"]["value"] == pytest.approx(0.5)
+    assert (igp["n"], igp["f1"]["n"], igp["f1"]["undefined"]) == (4, 3, 1)
+    assert igp["f1_minus_retriever"]["undefined"] == 1
+    assert igp["tk"] == pytest.approx(20)
+
+
+def test_what_has_no_value_is_none_and_not_zero() -> None:
+    log = row("q", probe(0.5, [3], [1]), **{name: metric(name, NAN, 0, 0) for name in ARMS})
+    igp = arm(summary([log]), "igp")
+    assert igp["f1"] == {"value": None, "low": None, "high": None, "n": 0, "undefined": 1}
+    assert igp["nte"] is None and igp["nte_with_probes"] is None
+    assert igp["tk"] == 0.0
+    hopeless = summary([row("q", probe(0.5, [3], [1]))])
+    assert arm(hopeless, "igp")["f1"]["value"] == 0.0
+    assert arm(hopeless, "igp")["nte"] is None  # the baseline's F1 is 0
+
+
+def test_intervals_hold_the_mean_and_depend_on_the_seed_alone() -> None:
+    f1 = arm(summary(), "igp")["f1"]
+    assert 0 <= f1["low"] <= f1["value"] <= f1["high"] <= 1
+    assert f1["low"] < f1["high"]
+    assert summary() == summary()
+
+
+@pytest.mark.parametrize("cuts", [[1], [2], [1, 2], [0, 0, 3]])
+def test_the_summary_is_the_same_however_the_rows_are_cut(cuts: list[int]) -> None:
+    bounds = [0, *cuts, len(ROWS)]
+    parts = [part(ROWS[i:j]) for i, j in pairwise(bounds)]
+    assert summarise(parts, seed=7, samples=200) == summary()
+
+
+def test_the_arms_come_in_their_order_and_the_summary_is_json() -> None:
+    metrics = summary()
+    assert [one["arm"] for one in metrics["arms"]] == list(ARMS)
+    assert metrics["questions"] == 3
+    assert json.loads(json.dumps(metrics, allow_nan=False)) == metrics
+
+
+@pytest.mark.parametrize("parts", [[], [part([])]])
+def test_a_run_without_living_questions_has_an_empty_summary(parts: list[pa.Table]) -> None:
+    empty = summarise(parts, seed=7, samples=200)
+    assert empty == {"questions": 0, "arms": [], "probe": {}}
+    assert "0 questions" in rendered(empty)
+
+
+def rendered(metrics: dict[str, Any]) -> str:
+    """The table as text."""
+    console = Console(file=io.StringIO(), width=140)
+    console.print(table(metrics))
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def test_the_table_shows_every_arm_and_a_dash_for_what_is_undefined() -> None:
+    text = rendered(summary())
+    assert "3 questions, 95% bootstrap intervals" in text
+    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
+    assert list(lines) == list(ARMS)
+    cells = [cell.strip() for cell in lines["igp"].split("│")[1:-1]]
+    assert cells[1].startswith("0.500 [")
+    assert cells[3:] == ["20.0", "3.00", "2.00", "0.33", "1.00", "3"]
+    assert [cell.strip() for cell in lines["retriever"].split("│")[1:-1]][-2] == "-"
+    log = row("q", probe(0.5, [3], [1]), **{name: metric(name, NAN, 0, 0) for name in ARMS})
+    cells = [cell.strip() for cell in rendered(summary([log])).split("igp")[1].split("│")[1:-1]]
+    assert cells[:5] == ["-", "-", "0.0", "-", "-"]
