@@ -18,7 +18,17 @@ from pydantic import (
 
 from pipeline.paths import absolute
 
-Path: TypeAlias = Annotated[str, AfterValidator(absolute)]
+SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+
+
+def _place(path: str) -> str:
+    scheme, sign, _ = path.partition("://")
+    if sign and scheme not in SCHEMES:
+        raise ValueError(f"unknown scheme {scheme!r}; allowed: {', '.join(SCHEMES)}, or a path")
+    return absolute(path)
+
+
+Path: TypeAlias = Annotated[str, AfterValidator(_place)]
 """A local path, made absolute so that it means the same in every worker, or a URI."""
 
 
@@ -35,7 +45,9 @@ def _model(name: str) -> str:
 class Frozen(BaseModel):
     """Base of every section: immutable, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), ser_json_inf_nan="strings"
+    )
 
 
 class RunConfig(Frozen):
@@ -99,8 +111,8 @@ class GeneratorConfig(Frozen):
     revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
     max_model_len: int = Field(2048, ge=64, description="window in tokens, prompt and answer")
-    bos: Literal["auto", "never"] = Field(
-        "auto", description="BOS before a literal prompt: where the tokenizer adds it, or never"
+    bos: Literal["auto", "always", "never"] = Field(
+        "auto", description="BOS before a literal prompt; auto: where the tokenizer adds one"
     )
     stop_tokens: tuple[str, ...] | None = Field(
         None, description="end tokens; null: all that model, tokenizer and chat template declare"

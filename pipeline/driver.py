@@ -57,7 +57,7 @@ def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Se
     parser.add_argument("config", help="YAML file")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of its keys")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     logging.basicConfig(level=logging.WARNING)
     try:
         return job(load(kind, args.config, args.overrides), args.dry_run)

@@ -23,7 +23,6 @@ class BadLine:
 
     path: str
     line: int
-    row_id: str | None
     reason: str
 
     def __str__(self) -> str:
@@ -64,16 +63,12 @@ def _checked(
 ) -> Iterator[dict[str, Any]]:
     first_line: dict[str, int] = {}
     for number, raw in _lines(path):
-        row_id = None
         try:
-            value = _object(raw)
-            found = value.get("id", value.get("question_id"))
-            row_id = None if found is None else str(found)
-            row = parse(value)
+            row = parse(_object(raw))
             if row[key] in first_line:
                 raise ValueError(f"id {row[key]!r} stands already in line {first_line[row[key]]}")
         except ValueError as error:
-            on_bad(BadLine(path, number, row_id, str(error)))
+            on_bad(BadLine(path, number, str(error)))
         else:
             first_line[row[key]] = number
             yield row

@@ -76,13 +76,16 @@ def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
     missing = plan.missing(storage)
     held = [folder for folder, shards in missing.items() if shards and folder.startswith("stages/")]
     # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
-    with lease.hold(storage, [plan.run_folder, *held]), _ray(), _sigterm_raises():
+    with lease.hold(storage, [plan.run_folder, *held]) as lost, _ray(), _sigterm_raises():
+        for folder in missing:
+            storage.sweep(folder)
         missing = plan.missing(storage)  # again, now that nobody else writes
         pools = _pools(plan, cfg, missing)
         preflight.check(pools, ray.cluster_resources())
         todo = sorted(missing[f"{plan.run_folder}/{plans.CONTEXTS}"])
         if todo:
-            _watch(plan, storage, _dataset(plan, cfg, pools, todo), cfg.cluster.watchdog_seconds)
+            data = _dataset(plan, cfg, pools, todo)
+            _watch(plan, storage, data, lost, cfg.cluster.watchdog_seconds)
 
 
 def _pools(
@@ -137,7 +140,9 @@ def _dataset(
     return data.map_batches(finish, **tasks, **whole)
 
 
-def _watch(plan: Plan, storage: Storage, data: Dataset, watchdog_seconds: int) -> None:
+def _watch(
+    plan: Plan, storage: Storage, data: Dataset, lost: threading.Event, watchdog_seconds: int
+) -> None:
     """Runs the pipeline in a thread, shows its progress, and gives up when there is none."""
     failure: list[BaseException] = []
 
@@ -161,6 +166,8 @@ def _watch(plan: Plan, storage: Storage, data: Dataset, watchdog_seconds: int) -
             shown.update(done)
             if not thread.is_alive():
                 break
+            if lost.is_set():
+                raise lease.LeaseHeld(f"{storage.root}: a lease was lost, so this driver stops")
             if done != last:
                 last, last_change = done, time.monotonic()
             elif time.monotonic() - last_change > watchdog_seconds:

@@ -24,7 +24,7 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
     ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
     the chat template is missing.
     """
-    settings = cfg.model_dump(exclude={"runtime", "model", "revision"})
+    settings = cfg.model_dump(mode="json", exclude={"runtime", "model", "revision"})
     if cfg.engine == "fake":
         return {"settings": settings}
     version = _version(cfg.engine)
@@ -33,11 +33,9 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
         there = "holds no config.json" if folder.is_dir() else "does not exist"
         raise ModelNotFound(f"generator.model {cfg.model!r}: the folder {there}")
     tokenizer = HfTokenizer(cfg)
-    if needs_chat and not tokenizer.has_chat_template:
-        raise ModelNotFound(
-            f"generator.model {cfg.model!r} has no chat template: "
-            "set probe.template and answer.template to literal"
-        )
+    if needs_chat:
+        _check_chat(cfg, tokenizer)
+    _check_window(cfg)
     return {
         "settings": settings,
         "version": version,
@@ -54,6 +52,37 @@ def folder_hash(folder: Path) -> str:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         whole.update(f"{path.name}\0{digest}\n".encode())
     return whole.hexdigest()
+
+
+def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
+    """ModelNotFound unless the chat template takes a system and a user message."""
+    if not tokenizer.has_chat_template:
+        raise ModelNotFound(
+            f"generator.model {cfg.model!r} has no chat template: "
+            "set probe.template and answer.template to literal"
+        )
+    from jinja2 import TemplateError
+
+    try:
+        tokenizer.encode([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    except TemplateError as error:
+        raise ModelNotFound(
+            f"generator.model {cfg.model!r}: its chat template refuses a system message "
+            f"({error}): set answer.template to literal"
+        ) from None
+
+
+def _check_window(cfg: GeneratorConfig) -> None:
+    """ModelNotFound when the window asked for is longer than the model's positions."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and cfg.max_model_len > positions:
+        raise ModelNotFound(
+            f"generator.max_model_len {cfg.max_model_len}: {cfg.model!r} has "
+            f"{positions} positions; allowed: 64 to {positions}"
+        )
 
 
 def _commit(cfg: GeneratorConfig) -> str:

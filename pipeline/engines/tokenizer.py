@@ -28,9 +28,7 @@ class HfTokenizer:
                 f"reachable on the Hugging Face hub ({_first_line(error)})"
             ) from None
         self._model = cfg.model
-        raw_ids = self._hf("a").input_ids
-        adds_bos = bool(raw_ids) and raw_ids[0] == self._hf.bos_token_id
-        self._bos = [self._hf.bos_token_id] if cfg.bos == "auto" and adds_bos else []
+        self._bos = self._literal_bos(cfg)
         self.stop_ids = self._stop_ids(cfg)
 
     @property
@@ -62,6 +60,13 @@ class HfTokenizer:
 
     def _ids(self, text: str) -> list[int]:
         return list(self._hf(text, add_special_tokens=False).input_ids)
+
+    def _literal_bos(self, cfg: GeneratorConfig) -> list[int]:
+        bos = self._hf.bos_token_id
+        if cfg.bos == "always" and bos is None:
+            raise ModelNotFound(f"generator.bos always: {cfg.model!r} has no BOS token")
+        adds_bos = bos is not None and self._hf("a").input_ids[:1] == [bos]
+        return [bos] if cfg.bos == "always" or (cfg.bos == "auto" and adds_bos) else []
 
     def _stop_ids(self, cfg: GeneratorConfig) -> tuple[int, ...]:
         if cfg.stop_tokens is not None:

@@ -103,7 +103,7 @@ class VllmGenerator:
                 final = output
         except EngineDeadError as error:
             raise EngineDead(f"vLLM engine of {self._cfg.model!r} died: {error}") from error
-        except (VLLMClientError, ValueError) as error:
+        except VLLMClientError as error:
             raise Refusal(f"vLLM refused the request: {error}") from error
         if final is None or not final.outputs[0].token_ids:
             raise Refusal("vLLM returned no token")

@@ -17,7 +17,8 @@ from rich.table import Table
 from pipeline.core import cost, stats
 from pipeline.stages.select import ARMS, PROBED_ARMS
 
-COLUMNS = ("question_id", "metrics", "probes")
+PROBE_FIELDS = ("nu0", "steps", "prompt_tokens", "free_rule", "refusal")
+COLUMNS = ("question_id", "metrics", *(f"probes.{name}" for name in PROBE_FIELDS))
 BASELINE = "retriever"
 
 
@@ -108,7 +109,7 @@ def table(metrics: dict[str, Any]) -> Table:
 
 def _frame(part: pa.Table) -> tuple[pl.DataFrame, pl.DataFrame]:
     """One row per question and arm; one row per question about its probe."""
-    rows = pl.DataFrame(pl.from_arrow(part.select(list(COLUMNS))))
+    rows = pl.DataFrame(pl.from_arrow(part))
     measured = rows.select("question_id", "metrics").explode("metrics").unnest("metrics")
     probes = pl.col("probes").struct
     probed = rows.select(

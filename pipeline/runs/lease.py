@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,12 @@ class LeaseHeld(RuntimeError):
 
 
 @contextmanager
-def hold(storage: Storage, folders: Sequence[str]) -> Iterator[None]:
+def hold(storage: Storage, folders: Sequence[str]) -> Iterator[threading.Event]:
     """Holds the leases of all folders, with heartbeats, until the block ends.
 
-    LeaseHeld when one is taken; those already taken by this call are given back.
+    Gives an event that is set once a lease is lost: another driver took it while this process
+    stood still, or no heartbeat could be written for as long as a lease lives. The holder must
+    stop then. LeaseHeld when one is taken; those already taken by this call are given back.
     """
     owner = uuid.uuid4().hex
     paths = [f"{folder}/{NAME}" for folder in folders]
@@ -45,11 +47,12 @@ def hold(storage: Storage, folders: Sequence[str]) -> Iterator[None]:
         if contested:
             time.sleep(SETTLE_SECONDS)
             _check_owner(storage, paths, owner)
-        stop = threading.Event()
-        beat = threading.Thread(target=_beat, args=(storage, paths, owner, stop), daemon=True)
+        stop, lost = threading.Event(), threading.Event()
+        arguments = (storage, paths, owner, stop, lost)
+        beat = threading.Thread(target=_beat, args=arguments, daemon=True)
         beat.start()
         try:
-            yield
+            yield lost
         finally:
             stop.set()
             beat.join()
@@ -124,12 +127,25 @@ def _process_start(pid: int) -> str | None:
     return None if ended else fields[19]
 
 
-def _beat(storage: Storage, paths: Sequence[str], owner: str, stop: threading.Event) -> None:
-    while not stop.wait(HEARTBEAT_SECONDS):
-        for path in paths:
-            with suppress(OSError):  # the next beat makes up for one that the store refused
-                if _is_ours(storage, path, owner):
-                    storage.write_bytes(path, _entry(owner))
+def _beat(
+    storage: Storage,
+    paths: Sequence[str],
+    owner: str,
+    stop: threading.Event,
+    lost: threading.Event,
+) -> None:
+    last = time.monotonic()
+    while not stop.wait(HEARTBEAT_SECONDS) and not lost.is_set():
+        try:
+            for path in paths:
+                if not _is_ours(storage, path, owner):
+                    lost.set()
+                    return
+                storage.write_bytes(path, _entry(owner))
+            last = time.monotonic()
+        except OSError:  # the next beat makes up for one that the store refused
+            if time.monotonic() - last > EXPIRY_SECONDS:
+                lost.set()
 
 
 def _release(storage: Storage, path: str, owner: str) -> None:

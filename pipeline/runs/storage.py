@@ -79,7 +79,9 @@ class Storage:
 
     def write_json(self, path: str, value: Any) -> None:
         """Writes a value as indented JSON."""
-        self.write_bytes(path, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
+        self.write_bytes(
+            path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        )
 
     def write_table(self, path: str, table: pa.Table) -> None:
         """Writes a Parquet file (zstd)."""
@@ -107,6 +109,16 @@ class Storage:
         except FileExistsError:
             return False
         return True
+
+    def sweep(self, folder: str) -> None:
+        """Removes what killed writers left unfinished in a folder.
+
+        Only for a folder that nobody writes: the caller holds its lease.
+        """
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
+        for info in self._fs.get_file_info(selector):
+            if info.base_name.endswith(_SCRATCH):
+                self._fs.delete_file(info.path)
 
     def delete(self, path: str) -> None:
         """Removes a file if it is there."""

@@ -43,7 +43,7 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
             "generator": generator,
             "prompts": render.fingerprint(render.PROBE_TEMPLATES),
             "refusals": REFUSAL_PATTERNS_VERSION,
-            **cfg.model_dump(),
+            **cfg.model_dump(mode="json"),
         },
         build=build,
         pool="generator",

@@ -57,10 +57,10 @@ def stage(
         needs=("question", "candidates", "gains"),
         adds=ADDS,
         depends_on={
-            **cfg.model_dump(),
+            **cfg.model_dump(mode="json"),
             "seed": seed,
             "passage_format": passage_format,
-            "answer": answer.model_dump(),
+            "answer": answer.model_dump(mode="json"),
             "generator": generator,
             "prompts": render.fingerprint(render.ANSWER_TEMPLATES),
         },
@@ -84,7 +84,7 @@ class Select:
     ) -> None:
         self._cfg, self._answer, self._format = cfg, answer, passage_format
         self._seed, self._tokenizer = seed, tokenizer
-        self._identity = json.dumps([answer.model_dump(), generator], sort_keys=True)
+        self._identity = json.dumps([answer.model_dump(mode="json"), generator], sort_keys=True)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The block with every arm's evidence."""
@@ -111,7 +111,7 @@ class Select:
         kept = self._budget(admit(gains, threshold=self._cfg.threshold), tokens)
         rule = self._cfg.empty_context
         if not kept and rule == "top1":
-            kept = list(everything[:1])
+            kept = self._budget(everything[:1], tokens)
         empty_frame = "documents" if rule in ("frame", "top1") else rule
         frame = "documents" if kept else empty_frame
         chance = random.Random(f"{self._seed}:{question_id}").sample(everything, len(kept))

@@ -160,7 +160,7 @@ def _questions(cfg: InputConfig) -> Iterator[dict[str, Any]]:
 def _dead_row(bad: BadLine) -> dict[str, Any]:
     """A malformed line as a row that no stage will see; its id is its place."""
     return {
-        "question_id": f"{bad.path}:{bad.line}",
+        "question_id": f"line {bad.line}",
         "question": None,
         "golden_answers": None,
         "metadata": None,

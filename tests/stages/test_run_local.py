@@ -151,7 +151,7 @@ def test_a_question_too_long_for_the_window_dies_alone(tmp_path: Path) -> None:
         "reason": "rollout without evidence: prompt of 502 tokens and 8 new ones exceed the "
         "window of 500 tokens",
     }
-    assert letters[1]["stage"] == "input" and letters[1]["question_id"] == f"{questions}:51"
+    assert letters[1]["stage"] == "input" and letters[1]["question_id"] == "line 51"
     assert len(letters) == 2
     assert counts.sums["probe"]["dead"] == 1
 

@@ -225,7 +225,7 @@ def test_a_bad_line_stops_the_run_or_becomes_a_dead_row_in_its_place(
     kept = changed(given, questions=path, on_bad_row="dead_letter")
     found = source.prepare(cut(), kept, storage)
     assert (found.rows, found.dead, found.shards) == (5, 2, 2)
-    assert ids(found, storage) == ["q0", f"{path}:2", "q1", "q2", f"{path}:5"]
+    assert ids(found, storage) == ["q0", "line 2", "q1", "q2", "line 5"]
     dead = stored(found, storage)[0].to_pylist()[1]
     assert dead["dead"]["stage"] == "input"
     assert dead["dead"]["reason"].startswith(f"{path}:2: not JSON")
