@@ -62,6 +62,15 @@ def display(totals: Mapping[str, int]) -> Iterator[Display]:
         yield _Bars(progress, totals)
 
 
+def say(event: str, **values: object) -> None:
+    """One line on the error stream: plain text on a terminal, JSON elsewhere."""
+    if not sys.stderr.isatty():
+        log(event, **values)
+        return
+    text = "; ".join(f"{name} {value}" for name, value in values.items())
+    print(f"{event}: {text}", file=sys.stderr, flush=True)
+
+
 def log(event: str, **values: object) -> None:
     """One JSON line on the error stream."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -30,7 +30,7 @@ from pipeline.cluster.metrics import Recorder
 from pipeline.config import OfflineIgpConfig, PoolConfig
 from pipeline.engines.base import EngineDead
 from pipeline.engines.table import Engines
-from pipeline.progress import display
+from pipeline.progress import display, say
 from pipeline.runs import layout, lease
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
@@ -85,6 +85,12 @@ def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
         todo = sorted(missing[f"{plan.run_folder}/{plans.CONTEXTS}"])
         if todo:
             data = _dataset(plan, cfg, pools, todo)
+            say(
+                "starting",
+                shards=f"{len(todo)} of {plan.source.shards}",
+                pools=", ".join(preflight.describe(*item) for item in pools.items()) or "none",
+                note="loading a model takes up to a minute or more before the first shard",
+            )
             _watch(plan, storage, data, lost, cfg.cluster.watchdog_seconds)
 
 
@@ -191,7 +197,7 @@ def _ray() -> Iterator[None]:
         # Without an address Ray would join whatever cluster was last started on this machine.
         quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
     ray.init(**quiet)
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ the same M as the baseline. Arms that cannot be formed without probes pay for th
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,44 +33,46 @@ def summarise(parts: Iterable[pa.Table], *, seed: int, samples: int) -> dict[str
         return {"questions": 0, "arms": [], "probe": {}}
     measured = pl.concat([rows for rows, _ in frames])
     probed = pl.concat([rows for _, rows in frames])
-    probe_tokens = float(probed["tokens"].to_numpy().mean())
     by_arm = {str(key[0]): rows for key, rows in measured.group_by("arm", maintain_order=True)}
-    means = {
-        arm: stats.bootstrap_mean(rows["f1"].to_list(), seed=seed, samples=samples)
-        for arm, rows in by_arm.items()
-    }
-    tokens = {
-        arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()
-    }
-    baseline = {"baseline_f1": means[BASELINE].value, "baseline_tk": tokens[BASELINE]}
+    draw = partial(stats.bootstrap_mean, seed=seed, samples=samples)
+    f1 = {arm: draw(rows["f1"].to_list()) for arm, rows in by_arm.items()}
+    tk = {arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()}
+    baseline = {"baseline_f1": f1[BASELINE].value, "baseline_tk": tk[BASELINE]}
+    probe_tokens = float(probed["tokens"].to_numpy().mean())
     arms = []
     for arm in ARMS:
-        rows, f1, tk = by_arm[arm], means[arm], tokens[arm]
         paid = probe_tokens if arm in PROBED_ARMS else 0.0
-        empty = rows.filter(pl.col("evidence_size") == 0)
-        em, sub_em = (
-            stats.bootstrap_mean(rows[name].to_list(), seed=seed, samples=samples)
-            for name in ("em", "sub_em")
-        )
         against = stats.paired_difference(
-            rows["f1"].to_list(), by_arm[BASELINE]["f1"].to_list(), seed=seed, samples=samples
+            by_arm[arm]["f1"].to_list(),
+            by_arm[BASELINE]["f1"].to_list(),
+            seed=seed,
+            samples=samples,
         )
         arms.append(
             {
                 "arm": arm,
-                "f1": _mean(f1),
+                "f1": _mean(f1[arm]),
                 "f1_minus_retriever": _mean(against),
-                "sub_em": _mean(sub_em),
-                "em": _mean(em),
-                "tk": _number(tk),
-                "nte": _number(cost.nte(f1.value, tk, **baseline)),
-                "nte_with_probes": _number(cost.nte_with_probes(f1.value, tk, paid, **baseline)),
-                "empty_share": len(empty) / len(rows),
-                "refusal_share_without_evidence": _share(empty["refusal"]),
-                "n": len(rows),
+                "sub_em": _mean(draw(by_arm[arm]["sub_em"].to_list())),
+                "em": _mean(draw(by_arm[arm]["em"].to_list())),
+                "tk": _number(tk[arm]),
+                "nte": _number(cost.nte(f1[arm].value, tk[arm], **baseline)),
+                "nte_with_probes": _number(
+                    cost.nte_with_probes(f1[arm].value, tk[arm], paid, **baseline)
+                ),
+                **_without_evidence(by_arm[arm]),
             }
         )
     return {"questions": len(probed), "arms": arms, "probe": _probe(probed, by_arm["igp"])}
+
+
+def _without_evidence(rows: pl.DataFrame) -> dict[str, Any]:
+    empty = rows.filter(pl.col("evidence_size") == 0)
+    return {
+        "empty_share": len(empty) / len(rows),
+        "refusal_share_without_evidence": _share(empty["refusal"]),
+        "n": len(rows),
+    }
 
 
 def _probe(probed: pl.DataFrame, igp: pl.DataFrame) -> dict[str, Any]:
@@ -89,8 +92,9 @@ def _probe(probed: pl.DataFrame, igp: pl.DataFrame) -> dict[str, Any]:
 def table(metrics: dict[str, Any]) -> Table:
     """The arms of `summarise` as a terminal table; "-" where a number is undefined."""
     shown = Table(title=f"{metrics['questions']} questions, 95% bootstrap intervals")
-    for name in ("arm", "F1", "SubEM", "TK", "NTE", "NTE with probes", "empty", "refused*", "n"):
-        shown.add_column(name, justify="left" if name == "arm" else "right")
+    shown.add_column("arm", no_wrap=True)
+    for name in ("F1", "SubEM", "TK", "NTE", "NTE with probes", "empty", "refused*", "n"):
+        shown.add_column(name, justify="right")
     for row in metrics["arms"]:
         shown.add_row(
             row["arm"],

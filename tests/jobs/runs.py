@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -73,3 +75,34 @@ def finished_rows(run_folder: Path) -> pa.Table:
     """All finished rows of a run, in the order of its shards."""
     parts = sorted((run_folder / "contexts").glob("part-*.parquet"))
     return pa.concat_tables([pq.read_table(part) for part in parts])
+
+
+def start(arguments: list[str]) -> "subprocess.Popen[bytes]":
+    """Starts the main job and returns at once."""
+    return subprocess.Popen(
+        command(arguments),
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_parts(root: Path, stage: str, count: int, seconds: float = 90) -> None:
+    """Returns once a stage has so many parts; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while len(list(root.glob(f"stages/{stage}-*/part-*.parquet"))) < count:
+        assert time.monotonic() < deadline, f"fewer than {count} parts of {stage} in {seconds} s"
+        time.sleep(0.1)
+
+
+def family(process: "subprocess.Popen[bytes]") -> dict[psutil.Process, str]:
+    """Every process below a job, with its name."""
+    return {p: p.name() for p in psutil.Process(process.pid).children(recursive=True)}
+
+
+def none_left(processes: dict[psutil.Process, str], seconds: float = 30) -> bool:
+    """Whether all have ended but Ray's two agents, which notice a lost head after a minute."""
+    ours = [p for p, name in processes.items() if not name.endswith("Agent")]
+    _, alive = psutil.wait_procs(ours, timeout=seconds)
+    return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

@@ -3,10 +3,8 @@
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,42 +12,18 @@ from tests.jobs.runs import (
     REPOSITORY,
     command,
     environment,
+    family,
     finished_rows,
+    none_left,
     only_run,
     overrides,
     run,
+    start,
+    wait_for_parts,
 )
 
 pytestmark = pytest.mark.cluster
 SLOW = "delay=0.4"
-
-
-def start(arguments: list[str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        command(arguments),
-        cwd=REPOSITORY,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def wait_for_parts(root: Path, stage: str, count: int, seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while len(list(root.glob(f"stages/{stage}-*/part-*.parquet"))) < count:
-        assert time.monotonic() < deadline, f"fewer than {count} parts of {stage} in {seconds} s"
-        time.sleep(0.1)
-
-
-def family(process: "subprocess.Popen[bytes]") -> dict[psutil.Process, str]:
-    return {p: p.name() for p in psutil.Process(process.pid).children(recursive=True)}
-
-
-def none_left(processes: dict[psutil.Process, str], seconds: float = 30) -> bool:
-    """Whether all have ended but Ray's two agents, which notice a lost head after a minute."""
-    ours = [p for p, name in processes.items() if not name.endswith("Agent")]
-    _, alive = psutil.wait_procs(ours, timeout=seconds)
-    return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="module")
