@@ -1,6 +1,7 @@
 # Two commands: `make demo` and `make test`. Both set up all they need, and only once.
 PYTHON ?= python3.11
 VENV := .venv
+UV := 0.13.9
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
@@ -28,14 +29,17 @@ env: $(VENV)/.ready
 # at hand; elsewhere uv knows PyTorch's own index. The three packages removed at the end come as
 # dependencies in builds that do not fit a CPU torch, and then break `import transformers`.
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@echo "== environment in $(VENV) (some minutes, about 4 GB, the first time)"
+	@echo "== environment in $(VENV): some minutes and about 4 GB, the first time"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
-	$(PIP) install --quiet torch==2.13.0+cpu || \
-		{ $(PIP) install --quiet uv && \
+	@echo "== PyTorch for CPUs"
+	$(PIP) install torch==2.13.0+cpu || \
+		{ echo "== not where pip looks: uv takes it from PyTorch's own index" && \
+		  $(PIP) install --quiet uv==$(UV) && \
 		  $(PY) -m uv pip install --python $(PY) --torch-backend cpu torch==2.13.0; }
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu,dev]'
+	@echo "== Ray, vLLM, pyserini and the rest"
+	$(PIP) install --constraint constraints.txt --editable '.[cpu,dev]'
 	$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

@@ -45,8 +45,15 @@ def prompts(count: int) -> list[render.Prompt]:
 async def plain_nu(engine: Any, ids: list[int], number: int, stop: list[int]) -> float:
     """NU by way of K log-probabilities per step as dictionaries of Logprob objects."""
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
-    params = SamplingParams(temperature=0, max_tokens=MT, logprobs=K, stop_token_ids=stop)
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=MT,
+        logprobs=K,
+        stop_token_ids=stop,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
     final = None
     prompt = {"prompt_token_ids": ids}
     async for output in engine.generate(prompt, params, f"plain-{number}"):

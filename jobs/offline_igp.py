@@ -39,6 +39,7 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
 
 def run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
     """The job; its exit code."""
+    cfg = cfg.model_copy(update={"generator": models.pin(cfg.generator)})
     steps = stages(cfg)
     if dry_run:
         found = source.count(cfg.run, cfg.input)

@@ -91,7 +91,10 @@ class RetrieverConfig(Frozen):
 
 
 class RuntimeConfig(Frozen):
-    """How fast the generator runs, not what it says: never part of a fingerprint."""
+    """How fast the generator runs: never part of a fingerprint.
+
+    In float32 none of it changes a decision; in 16 bits another batch can flip a near-tie.
+    """
 
     max_num_seqs: int = Field(64, ge=1, description="sequences decoded together")
     threads: int = Field(1, ge=1, description="CPU threads of the model")
@@ -113,6 +116,9 @@ class GeneratorConfig(Frozen):
     max_model_len: int = Field(2048, ge=64, description="window in tokens, prompt and answer")
     bos: Literal["auto", "always", "never"] = Field(
         "auto", description="BOS before a literal prompt; auto: where the tokenizer adds one"
+    )
+    chat_date: str = Field(
+        "26 Jul 2024", description="date for chat templates that ask for one; never today's"
     )
     stop_tokens: tuple[str, ...] | None = Field(
         None, description="end tokens; null: all that model, tokenizer and chat template declare"
@@ -230,7 +236,23 @@ class OfflineIgpConfig(Frozen):
         by_value = self.generator.engine == "vllm" and self.generator.probe_mode == "in_engine"
         if self.probe.trace and by_value:
             raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
+        self._check_engine()
         return self
+
+    def _check_engine(self) -> None:
+        cap, k = self.generator.max_logprobs, self.probe.top_k
+        needed = k if self.generator.probe_mode == "flat_logprobs" else 2
+        if self.generator.engine == "vllm" and cap is not None and cap < needed:
+            raise ValueError(
+                f"generator.max_logprobs {cap} is below the {needed} that a probe with "
+                f"probe_mode {self.generator.probe_mode} and top_k {k} returns"
+            )
+        gpus, parallel = self.cluster.generator.num_gpus, self.generator.runtime.tensor_parallel
+        if gpus and gpus < parallel:
+            raise ValueError(
+                f"cluster.generator.num_gpus {gpus:g} is below "
+                f"generator.runtime.tensor_parallel {parallel}"
+            )
 
 
 class BuildIndexConfig(Frozen):

@@ -61,6 +61,7 @@ ARM = pa.struct(
     [
         pa.field("arm", pa.string()),
         pa.field("evidence", pa.list_(EVIDENCE)),  # in prompt order
+        pa.field("admitted", pa.int32()),  # passages before the empty-context rule
         pa.field("frame", pa.string()),  # "documents", "closed_book" or "abstain"
         pa.field("prompt_id", pa.string()),  # null: the arm abstains
     ]
@@ -86,6 +87,7 @@ METRIC = pa.struct(
         pa.field("sub_em", pa.float64()),
         pa.field("prompt_tokens", pa.int32()),  # of the final prompt; 0 when the arm abstains
         pa.field("evidence_size", pa.int32()),
+        pa.field("admitted", pa.int32()),  # 0: the empty-context rule decided the prompt
         pa.field("refusal", pa.bool_()),
     ]
 )

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported; no test needs a hub
+
 from jobs import demo_model
 
 settings.register_profile("shared-machine", deadline=None)

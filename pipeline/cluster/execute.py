@@ -197,6 +197,7 @@ def _ray() -> Iterator[None]:
         # Without an address Ray would join whatever cluster was last started on this machine.
         quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
     ray.init(**quiet)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
     try:
         yield

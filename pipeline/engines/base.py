@@ -127,6 +127,12 @@ def check_window(prompt_tokens: int, max_tokens: int, max_model_len: int) -> Non
         )
 
 
+def first_line(error: Exception) -> str:
+    """An error's message cut to one line, or its kind where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def split_contents(contents: str) -> tuple[str, str]:
     """Title and text of a FlashRAG `contents`: first line, often in double quotes, and the rest.
 

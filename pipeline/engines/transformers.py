@@ -19,6 +19,7 @@ from pipeline.engines.base import (
     Refusal,
     Rollout,
     check_window,
+    first_line,
     rollout_of,
 )
 from pipeline.engines.tokenizer import HfTokenizer
@@ -42,7 +43,7 @@ class TransformersGenerator:
     """See engines.base.Generator. One batch runs at a time, in a thread of its own."""
 
     def __init__(self, cfg: GeneratorConfig, probe: ProbeConfig) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, GenerationConfig
 
         self.tokenizer = HfTokenizer(cfg)
         self.max_model_len = cfg.max_model_len
@@ -56,8 +57,10 @@ class TransformersGenerator:
                 cfg.model, revision=cfg.revision, dtype=getattr(torch, cfg.dtype)
             )
         except (OSError, ValueError) as error:
-            raise ModelNotFound(f"generator.model {cfg.model!r}: {error}") from error
+            raise ModelNotFound(f"generator.model {cfg.model!r}: {first_line(error)}") from error
         self._model: Any = model.to(device).eval()
+        # The model's own sampling defaults (a repetition penalty, say) would bend greedy decoding.
+        self._model.generation_config = GenerationConfig()
 
     async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
         """One probe."""

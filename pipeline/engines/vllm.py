@@ -22,6 +22,7 @@ from pipeline.engines.base import (
     Refusal,
     Rollout,
     check_window,
+    first_line,
     rollout_of,
 )
 from pipeline.engines.tokenizer import HfTokenizer
@@ -164,7 +165,7 @@ def _start(cfg: GeneratorConfig, probe: ProbeConfig) -> tuple[Any, int]:
     try:
         config = args.create_engine_config()
     except (OSError, ValueError) as error:
-        raise ModelNotFound(f"generator.model {cfg.model!r}: {error}") from error
+        raise ModelNotFound(f"generator of {cfg.model!r}: {first_line(error)}") from error
     if in_engine:
         v2 = config.use_v2_model_runner
         name = "EntropyProbeV2" if v2 else "EntropyProbe"

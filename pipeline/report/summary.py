@@ -69,7 +69,7 @@ def summarise(parts: Iterable[pa.Table], *, seed: int, samples: int) -> dict[str
 def _without_evidence(rows: pl.DataFrame) -> dict[str, Any]:
     empty = rows.filter(pl.col("evidence_size") == 0)
     return {
-        "empty_share": len(empty) / len(rows),
+        "empty_share": float((rows["admitted"] == 0).to_numpy().mean()),
         "refusal_share_without_evidence": _share(empty["refusal"]),
         "n": len(rows),
     }
@@ -77,7 +77,7 @@ def _without_evidence(rows: pl.DataFrame) -> dict[str, Any]:
 
 def _probe(probed: pl.DataFrame, igp: pl.DataFrame) -> dict[str, Any]:
     refused = probed["refusal"]
-    empty = igp["evidence_size"] == 0
+    empty = igp["admitted"] == 0
     return {
         "rollouts": int(probed["rollouts"].sum()),
         "tokens_per_question": float(probed["tokens"].to_numpy().mean()),

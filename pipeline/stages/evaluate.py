@@ -52,6 +52,7 @@ def _row(row: Mapping[str, Any], refusal_patterns: Sequence[str]) -> list[dict[s
                 "sub_em": metrics.sub_exact_match(answer["text"], golds),
                 "prompt_tokens": answer["prompt_tokens"],
                 "evidence_size": len(arm["evidence"]),
+                "admitted": arm["admitted"],
                 "refusal": is_refusal(answer["text"], extra_patterns=refusal_patterns),
             }
         )

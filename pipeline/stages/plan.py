@@ -69,7 +69,7 @@ def make_plan(
     check_plan(stages, columns)
     steps, upstream = [], source.fingerprint
     for stage in stages:
-        upstream = digest([stage.name, upstream, dict(stage.depends_on)])
+        upstream = digest([stage.name, upstream, dict(stage.depends_on), str(stage.adds)])
         steps.append(Step(stage, upstream))
     return Plan(root, source, tuple(steps), layout.run_dir(name, upstream))
 

@@ -96,32 +96,40 @@ class Select:
         texts = [passage_text(candidate, self._format) for candidate in candidates]
         tokens = [self._tokenizer.count(text) for text in texts]
         arms = []
-        for name, positions, frame in self._policies(row["question_id"], row["gains"], tokens):
+        policies = self._policies(row["question_id"], row["gains"], tokens)
+        for name, positions, admitted, frame in policies:
             evidence = [{"position": p, "text": None, "tokens": tokens[p]} for p in positions]
-            arm: dict[str, Any] = {"arm": name, "evidence": evidence, "frame": frame}
+            arm: dict[str, Any] = {"arm": name, "evidence": evidence}
+            arm |= {"admitted": admitted, "frame": frame}
             prompt = arm_prompt(row["question"], candidates, arm, self._answer, self._format)
             arms.append({**arm, "prompt_id": None if prompt is None else self._prompt_id(prompt)})
         return arms
 
     def _policies(
         self, question_id: str, gains: Sequence[float | None], tokens: Sequence[int]
-    ) -> Iterator[tuple[str, list[int], str]]:
-        """(arm, positions in prompt order, frame) in the order of ARMS."""
+    ) -> Iterator[tuple[str, list[int], int, str]]:
+        """(arm, positions in prompt order, admitted, frame) in the order of ARMS.
+
+        `admitted` counts the passages before the empty-context rule; the size-matched controls
+        carry the policy's count.
+        """
         everything = range(len(gains))
         kept = self._budget(admit(gains, threshold=self._cfg.threshold), tokens)
+        admitted = len(kept)
         rule = self._cfg.empty_context
         if not kept and rule == "top1":
             kept = self._budget(everything[:1], tokens)
         empty_frame = "documents" if rule in ("frame", "top1") else rule
         frame = "documents" if kept else empty_frame
         chance = random.Random(f"{self._seed}:{question_id}").sample(everything, len(kept))
-        yield "igp", kept, frame
-        yield "retriever", self._budget(list(everything), tokens), "documents"
-        yield "retriever_top1", list(everything[:1]), "documents"
-        yield "retriever_same_size", list(everything[: len(kept)]), frame
-        yield "random_same_size", sorted(chance), frame
-        yield "no_evidence", [], "documents"
-        yield "closed_book", [], "closed_book"
+        in_order, top1 = self._budget(list(everything), tokens), list(everything[:1])
+        yield "igp", kept, admitted, frame
+        yield "retriever", in_order, len(in_order), "documents"
+        yield "retriever_top1", top1, len(top1), "documents"
+        yield "retriever_same_size", list(everything[: len(kept)]), admitted, frame
+        yield "random_same_size", sorted(chance), admitted, frame
+        yield "no_evidence", [], 0, "documents"
+        yield "closed_book", [], 0, "closed_book"
 
     def _budget(self, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:
         return truncate(
@@ -165,5 +173,5 @@ def arm_prompt(
 
 def _counts(table: pa.Table) -> dict[str, float]:
     rows = [arms for arms in table[schema.ARMS.name].to_pylist() if arms is not None]
-    kept = [len(arms[0]["evidence"]) for arms in rows]
-    return {"admitted": sum(kept), "empty": kept.count(0)}
+    admitted = [arms[0]["admitted"] for arms in rows]
+    return {"admitted": sum(admitted), "empty": admitted.count(0)}

@@ -96,3 +96,13 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
 def test_a_missing_index_is_named_with_the_way_to_build_it(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"no index there; build one with jobs/build_index.py"):
         read_manifest(str(tmp_path / "none"))
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    corpus, target = tmp_path / "corpus.jsonl", tmp_path / "mine"
+    corpus.write_text('{"id": "a", "contents": "text"}\n')
+    target.mkdir()
+    (target / "keep.txt").write_text("keep")
+    with pytest.raises(InputError, match="something else is there"):
+        build(corpus, target)
+    assert (target / "keep.txt").read_text() == "keep"

@@ -115,3 +115,26 @@ def test_named_stop_tokens_replace_the_declared_ones(demo_folder: Path) -> None:
 def test_contents_split_into_title_and_text() -> None:
     assert split_contents('"A title"\nand text\nof lines') == ("A title", "and text\nof lines")
     assert split_contents("only text") == ("", "only text")
+
+
+@pytest.mark.engine
+def test_a_models_own_sampling_defaults_do_not_bend_greedy_decoding(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    import asyncio
+
+    from pipeline.config import ProbeConfig
+    from pipeline.engines.transformers import TransformersGenerator
+
+    bent = tmp_path / "bent"
+    shutil.copytree(demo_folder, bent)
+    generation = json.loads((bent / "generation_config.json").read_text())
+    penal = {**generation, "repetition_penalty": 1.8}
+    (bent / "generation_config.json").write_text(json.dumps(penal))
+    probe = ProbeConfig(template="literal", top_k=8, max_tokens=8)
+    said = []
+    for folder in (demo_folder, bent):
+        generator = TransformersGenerator(config(folder), probe)
+        ids = generator.tokenizer.encode("apple apple apple apple apple")
+        said.append(asyncio.run(generator.complete(ids, max_tokens=12)).text)
+    assert said[0] == said[1]

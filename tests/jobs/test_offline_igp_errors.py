@@ -87,9 +87,7 @@ def test_a_model_that_does_not_exist_is_named(
     part: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     changed = overrides(tmp_path, generator__engine="vllm", generator__model=model)
     message = refused([str(DEMO), *changed], capsys)
     assert model in message

@@ -28,6 +28,7 @@ def metric(arm: str, f1: float, tokens: int, size: int, *, refusal: bool = False
         "sub_em": exact,
         "prompt_tokens": tokens,
         "evidence_size": size,
+        "admitted": size,
         "refusal": refusal,
     }
 

@@ -24,7 +24,13 @@ LITERAL = AnswerConfig(template="literal", max_tokens=7)
 def arm(name: str, prompt_id: str | None, *positions: int, frame: str = "documents") -> Any:
     """One arm with the evidence at these positions."""
     evidence = [{"position": position, "text": None, "tokens": 1} for position in positions]
-    return {"arm": name, "evidence": evidence, "frame": frame, "prompt_id": prompt_id}
+    return {
+        "arm": name,
+        "evidence": evidence,
+        "admitted": len(evidence),
+        "frame": frame,
+        "prompt_id": prompt_id,
+    }
 
 
 def row(*arms: Any, question: str = "Which wind?", question_id: str = "q") -> dict[str, Any]:

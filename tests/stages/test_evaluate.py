@@ -30,6 +30,7 @@ def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
         {
             "arm": name,
             "evidence": [] if text is None else [{"position": 0, "text": None, "tokens": 1}],
+            "admitted": 0 if text is None else 1,
             "frame": "abstain" if text is None else "documents",
             "prompt_id": None if text is None else f"prompt of {text!r}",
         }
@@ -89,6 +90,7 @@ def test_the_metrics_of_each_arm_by_hand() -> None:
             "sub_em": 0.0,
             "prompt_tokens": 11,
             "evidence_size": 1,
+            "admitted": 1,
             "refusal": False,
         },
         {
@@ -98,6 +100,7 @@ def test_the_metrics_of_each_arm_by_hand() -> None:
             "sub_em": 1.0,
             "prompt_tokens": 12,
             "evidence_size": 1,
+            "admitted": 1,
             "refusal": False,
         },
         {
@@ -107,6 +110,7 @@ def test_the_metrics_of_each_arm_by_hand() -> None:
             "sub_em": 1.0,
             "prompt_tokens": 13,
             "evidence_size": 1,
+            "admitted": 1,
             "refusal": False,
         },
     ]
@@ -132,6 +136,7 @@ def test_an_abstention_is_the_empty_answer_of_no_tokens() -> None:
         "sub_em": 0.0,
         "prompt_tokens": 0,
         "evidence_size": 0,
+        "admitted": 0,
         "refusal": False,
     }
 
