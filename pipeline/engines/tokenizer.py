@@ -24,8 +24,8 @@ class HfTokenizer:
             self._hf: Any = AutoTokenizer.from_pretrained(cfg.model, revision=cfg.revision)
         except (OSError, ValueError) as error:
             raise ModelNotFound(
-                f"generator.model {cfg.model!r}: neither a local folder with a usable tokenizer nor "
-                f"reachable on the Hugging Face hub ({first_line(error)})"
+                f"generator.model {cfg.model!r}: neither a local folder with a tokenizer that can "
+                f"be used nor reachable on the Hugging Face hub ({first_line(error)})"
             ) from None
         self._model, self._chat_date = cfg.model, cfg.chat_date
         self._bos = self._literal_bos(cfg)
