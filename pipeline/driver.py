@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TypeVar
 
+from pyarrow import ArrowInvalid
 from ray.exceptions import RayError
 from rich.console import Console
 
@@ -63,7 +64,7 @@ def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Se
         return job(load(kind, args.config, args.overrides), args.dry_run)
     except (ConfigError, InputError, ModelNotFound, PlanError) as error:
         return _fail(error, USAGE)
-    except (LeaseHeld, Infeasible, NoProgress, Stopped, RayError, OSError) as error:
+    except (LeaseHeld, Infeasible, NoProgress, Stopped, RayError, OSError, ArrowInvalid) as error:
         return _fail(error, INCOMPLETE)
     except KeyboardInterrupt:
         return _fail(Stopped("interrupted; the same command goes on from here"), INCOMPLETE)
@@ -110,17 +111,19 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
     """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table."""
     storage = Storage(plan.root)
     done = storage.exists(f"{plan.run_folder}/{SUCCESS}")
+    result = f"{plan.run_folder}/metrics.json"
     if not done:
         storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg))
         execute(plan, cfg)
         sources.check_unchanged(plan.source)
-        parts = plans.contexts(plan, storage, summary.COLUMNS)
-        metrics = summary.summarise(
-            parts, seed=cfg.run.seed, samples=cfg.evaluation.bootstrap_samples
-        )
-        metrics["dead_letters"] = plan.source.rows - metrics["questions"]
-        storage.write_json(f"{plan.run_folder}/metrics.json", metrics)
-    metrics = storage.read_json(f"{plan.run_folder}/metrics.json")
+    if lost := plan.missing(storage)[f"{plan.run_folder}/{plans.CONTEXTS}"]:
+        raise OSError(f"{storage.uri(plan.run_folder)}: parts of shards {sorted(lost)} are gone")
+    parts = plans.contexts(plan, storage, summary.COLUMNS)
+    samples = cfg.evaluation.bootstrap_samples
+    metrics = summary.summarise(parts, seed=cfg.run.seed, samples=samples)
+    metrics["dead_letters"] = plan.source.rows - metrics["questions"]
+    if not storage.exists(result) or storage.read_json(result) != metrics:
+        storage.write_json(result, metrics)
     Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
     print(f"probe: {_probe_line(metrics['probe'])}")
     print(f"run: {storage.uri(plan.run_folder)}{' (was complete)' if done else ''}")

@@ -81,7 +81,7 @@ def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
             storage.sweep(folder)
         missing = plan.missing(storage)  # again, now that nobody else writes
         pools = _pools(plan, cfg, missing)
-        preflight.check(pools, ray.cluster_resources())
+        preflight.check({str(name): pool for name, pool in pools.items()}, ray.cluster_resources())
         todo = sorted(missing[f"{plan.run_folder}/{plans.CONTEXTS}"])
         if todo:
             data = _dataset(plan, cfg, pools, todo)
@@ -97,14 +97,16 @@ def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
 def _pools(
     plan: Plan, cfg: OfflineIgpConfig, missing: dict[str, set[int]]
 ) -> dict[str, PoolConfig]:
-    """The pools whose durable stages miss a shard; the rest of the plan needs no engine."""
+    """The actors of every group: as configured where a durable stage misses a shard, else one
+    small actor, since the group then needs no engine."""
     needed = {
         step.stage.pool
         for step in plan.steps
         if step.stage.pool is not None and step.stage.durable and missing[step.folder]
     }
     known = {"retriever": cfg.cluster.retriever, "generator": cfg.cluster.generator}
-    return {name: known[name] for name in known if name in needed}
+    idle = PoolConfig(num_cpus=preflight.TASK_CPUS)
+    return {name: known[name] if name in needed else idle for name, _ in plans.groups(plan) if name}
 
 
 def _dataset(
@@ -131,7 +133,7 @@ def _dataset(
     data = ray.data.from_items(tickets, override_num_blocks=len(tickets))
     data = data.map_batches(load, **tasks, **whole)
     for name, steps in plans.groups(plan):
-        pool = pools.get(name or "", PoolConfig(num_cpus=preflight.TASK_CPUS))
+        pool = pools[name or "generator"]
         data = data.map_batches(
             GroupActor,
             fn_constructor_args=(plan, steps, cfg),

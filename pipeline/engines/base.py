@@ -110,6 +110,8 @@ class Retriever(Protocol):
 
 def rollout_of(token_ids: Sequence[int], logits_TK: Floats, *, k: int, with_trace: bool) -> Rollout:
     """A rollout from the k largest logits, or log-probabilities, of each step, largest first."""
+    if not np.isfinite(logits_TK[:, 0]).all():
+        raise Refusal("the model's logits are not finite")
     return Rollout(
         token_ids=tuple(token_ids),
         u_T=uncertainty.step_uncertainty(logits_TK, k=k).astype(np.float32),

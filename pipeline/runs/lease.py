@@ -1,8 +1,8 @@
 """A lease on a directory: one driver writes it, a second one is refused.
 
-The holder renews its heartbeat every few seconds. A lease whose holder is a dead process of
-this host is taken over at once; any other only when its heartbeat is older than `EXPIRY_SECONDS`
-by the reader's clock.
+The holder renews its heartbeat every few seconds. A lease of this host is taken over at once when
+its process is dead, and never while it lives; one of another host when its heartbeat is older than
+`EXPIRY_SECONDS` by the reader's clock. Hosts are told apart by their names.
 """
 
 import json
@@ -81,7 +81,8 @@ def _take(storage: Storage, path: str, owner: str) -> bool:
         age = time.time() - holder["heartbeat"]
         raise LeaseHeld(
             f"{storage.uri(path)}: held by process {holder['pid']} on {holder['host']}, "
-            f"heartbeat {age:.0f} s ago (it lapses after {EXPIRY_SECONDS:.0f} s)"
+            f"heartbeat {age:.0f} s ago (it lapses when that process is dead, or, on another "
+            f"host, after {EXPIRY_SECONDS:.0f} s)"
         )
     storage.write_bytes(path, _entry(owner))
     return False
@@ -108,7 +109,8 @@ def _read(storage: Storage, path: str) -> dict[str, Any] | None:
 
 
 def _alive(holder: dict[str, Any]) -> bool:
-    if holder["host"] == socket.gethostname():
+    here = holder["host"] == socket.gethostname()
+    if here and holder["process_start"] is not None:
         return bool(holder["process_start"] == _process_start(holder["pid"]))
     return bool(time.time() - holder["heartbeat"] < EXPIRY_SECONDS)
 

@@ -12,7 +12,6 @@ from pipeline.engines.table import Engines
 from pipeline.stages.stage import Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.METRICS])
-_REVISION = 1  # raise when a metric's definition changes
 
 
 def stage(refusal_patterns: Sequence[str] = ()) -> Stage:
@@ -30,7 +29,6 @@ def stage(refusal_patterns: Sequence[str] = ()) -> Stage:
         needs=("golden_answers", "arms", "answers"),
         adds=ADDS,
         depends_on={
-            "revision": _REVISION,
             "refusals": [REFUSAL_PATTERNS_VERSION, *refusal_patterns],
         },
         build=build,

@@ -6,6 +6,7 @@ The last step writes the shard's finished rows and dead letters into the run dir
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pipeline.stages.source import Source
 from pipeline.stages.stage import ContractError, Pool, Stage, Transform, check_plan, run_stage
 
 OnCounts = Callable[[str, Mapping[str, float]], None]
+_LOG = logging.getLogger(__name__)
 CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
 
 
@@ -69,7 +71,8 @@ def make_plan(
     check_plan(stages, columns)
     steps, upstream = [], source.fingerprint
     for stage in stages:
-        upstream = digest([stage.name, upstream, dict(stage.depends_on), str(stage.adds)])
+        depends_on = dict(stage.depends_on)
+        upstream = digest([stage.name, stage.revision, upstream, depends_on, str(stage.adds)])
         steps.append(Step(stage, upstream))
     return Plan(root, source, tuple(steps), layout.run_dir(name, upstream))
 
@@ -105,14 +108,25 @@ class Worker:
         """The block with the columns of every step added."""
         for step in self._steps:
             path = layout.part(step.folder, shard_of(block))
-            if step.stage.durable and self._storage.exists(path):
-                block = _take_up(step, block, self._storage.read_table(path))
+            stored = self._stored(step, path)
+            if stored is not None:
+                block = _take_up(step, block, stored)
             else:
                 block = await self._compute(step, block)
                 if step.stage.durable:
                     kept = ["question_id", *step.stage.adds.names, schema.DEAD.name]
                     self._storage.write_table(path, block.select(kept))
         return block
+
+    def _stored(self, step: Step, path: str) -> pa.Table | None:
+        """A durable stage's part; None where it is absent, or damaged and so to be made anew."""
+        if not step.stage.durable or not self._storage.exists(path):
+            return None
+        try:
+            return self._storage.read_table(path)
+        except pa.ArrowInvalid as error:
+            _LOG.warning("%s is damaged and computed anew: %s", self._storage.uri(path), error)
+            return None
 
     async def _compute(self, step: Step, block: pa.Table) -> pa.Table:
         stage, started = step.stage, time.monotonic()

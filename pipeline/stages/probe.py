@@ -139,7 +139,10 @@ class Probe:
 
 def _nu(rollout: Rollout) -> float:
     """NU as it is stored, in float32, so that every later decision sees the same value."""
-    return float(np.float32(normalised_uncertainty(rollout.u_T)))
+    try:
+        return float(np.float32(normalised_uncertainty(rollout.u_T)))
+    except ValueError as error:  # logits that overflowed, say
+        raise Refusal(f"no usable uncertainty: {error}") from error
 
 
 def _counts(table: pa.Table) -> dict[str, float]:

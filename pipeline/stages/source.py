@@ -80,6 +80,7 @@ def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
         rows, shard = rows + len(batch), shard + 1
         dead += sum(row[schema.DEAD.name] is not None for row in batch)
     source = _source(run, cfg, files, fingerprint, rows, dead)
+    check_unchanged(source)  # else the snapshot would stand under the hash of other contents
     storage.write_json(f"{folder}/{_DONE}", {"rows": rows, "dead": dead})
     return source
 

@@ -30,6 +30,7 @@ class Stage:
     `depends_on` is JSON-able and holds everything that the output depends on beside the input
     columns: settings, models, prompts, versions. `pool` names the actors whose engines `build`
     asks for; None: the stage needs no engine. A `durable` stage ends in its own directory.
+    `revision` is raised when the stage's code comes to mean something else.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Stage:
     build: Callable[[Engines], Transform]
     pool: Pool | None = None
     durable: bool = False
+    revision: int = 1
     counts: Callable[[pa.Table], Mapping[str, float]] = field(default=lambda table: {})
 
 
