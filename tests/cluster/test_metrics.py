@@ -28,4 +28,4 @@ def test_every_count_of_a_whole_run_has_a_metric_and_adds_up(tmp_path: Path) -> 
     assert totals["probe", "rows"] == 50
     assert totals["probe", "rollouts"] == 300
     assert totals["answer", "prompts"] <= 350
-    assert totals["select", "empty"] == 0
+    assert 0 < totals["select", "empty"] < 50
