@@ -3,9 +3,10 @@
 `pipeline.loading` makes them from YAML files and `a.b=value` overrides.
 """
 
+import json
 import math
 import os
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -44,6 +45,11 @@ def _model(name: str) -> str:
 
 class Frozen(BaseModel):
     """Base of every section: immutable, no unknown keys."""
+
+    def plain(self, *, exclude: set[str] | None = None) -> dict[str, Any]:
+        """The section as strict JSON's types: an infinite number becomes a text."""
+        values: dict[str, Any] = json.loads(self.model_dump_json(exclude=exclude))
+        return values
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), ser_json_inf_nan="strings"

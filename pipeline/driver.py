@@ -110,13 +110,14 @@ def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
 def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
     """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table."""
     storage = Storage(plan.root)
-    done = storage.exists(f"{plan.run_folder}/{SUCCESS}")
+    rows_folder = f"{plan.run_folder}/{plans.CONTEXTS}"
+    done = storage.exists(f"{plan.run_folder}/{SUCCESS}") and not plan.missing(storage)[rows_folder]
     result = f"{plan.run_folder}/metrics.json"
     if not done:
         storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg))
         execute(plan, cfg)
         sources.check_unchanged(plan.source)
-    if lost := plan.missing(storage)[f"{plan.run_folder}/{plans.CONTEXTS}"]:
+    if lost := plan.missing(storage)[rows_folder]:
         raise OSError(f"{storage.uri(plan.run_folder)}: parts of shards {sorted(lost)} are gone")
     parts = plans.contexts(plan, storage, summary.COLUMNS)
     samples = cfg.evaluation.bootstrap_samples
@@ -146,7 +147,7 @@ def _manifest(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, object]:
     installed = {name: _version(name) for name in ("winnow-rag", *_PACKAGES)}
     return {
         "fingerprint": plan.fingerprint,
-        "config": cfg.model_dump(mode="json"),
+        "config": cfg.plain(),
         "packages": {name: version for name, version in installed.items() if version},
         "source": sources.manifest(plan.source),
         "stages": [

@@ -22,7 +22,10 @@ def pin(cfg: GeneratorConfig) -> GeneratorConfig:
     """
     if cfg.engine == "fake" or Path(cfg.model).is_absolute():
         return cfg
-    commit = text_config(cfg)._commit_hash
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    text_config(cfg)  # ModelNotFound where there is no such model
+    commit = extract_commit_hash(cached_file(cfg.model, "config.json", revision=cfg.revision), None)
     if commit is None:
         raise ModelNotFound(f"generator.model {cfg.model!r}: its commit is not known")
     return cfg.model_copy(update={"revision": str(commit)})
@@ -37,7 +40,7 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
     ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
     the chat template is missing.
     """
-    settings = cfg.model_dump(mode="json", exclude={"runtime", "model", "revision"})
+    settings = cfg.plain(exclude={"runtime", "model", "revision"})
     if cfg.engine == "fake":
         return {"settings": settings}
     version = _version(cfg.engine)

@@ -117,6 +117,8 @@ def read_in_engine(values_T3: Floats) -> tuple[Floats, Floats]:
     The runner-up is minus the margin; a tie for the first place repeats u >= 0: margin 0.
     """
     u_T, runner_up_T = values_T3[:, 0], values_T3[:, 2]
+    if np.isnan(u_T).any():
+        raise Refusal("the model's logits are not finite")
     if (u_T < 0).any() or (u_T > 1).any():
         raise ValueError(f"u outside [0, 1]: {u_T.tolist()}: is the entropy processor installed?")
     margin_T = np.where(runner_up_T < 0, -runner_up_T, 0).astype(np.float32)

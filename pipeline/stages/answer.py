@@ -30,7 +30,7 @@ def stage(
         name="answer",
         needs=("question", "candidates", "arms"),
         adds=ADDS,
-        depends_on={**cfg.model_dump(mode="json"), "generator": generator},
+        depends_on={**cfg.plain(), "generator": generator},
         build=build,
         pool="generator",
         durable=True,

@@ -43,7 +43,7 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
             "generator": generator,
             "prompts": render.fingerprint(render.PROBE_TEMPLATES),
             "refusals": REFUSAL_PATTERNS_VERSION,
-            **cfg.model_dump(mode="json"),
+            **cfg.plain(),
         },
         build=build,
         pool="generator",
@@ -91,6 +91,7 @@ class Probe:
             limit = self._cfg.free_rule_threshold
             free = limit is not None and nothing_can_be_admitted(nu0, threshold=limit)
             rollouts = [first]
+            nu: list[float | None] = [None] * len(candidates) if free else []
             if not free:
                 tasks = [self._once(ids, running) for ids in prompt_ids[1:]]
                 results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -99,9 +100,9 @@ class Probe:
                     if isinstance(result, BaseException):
                         raise result
                     rollouts.append(result)
+                    nu.append(_nu(result))
         except Refusal as refusal:
             return None, None, f"rollout {at}: {refusal}"
-        nu = [None] * len(candidates) if free else [_nu(rollout) for rollout in rollouts[1:]]
         probes = self._record(nu0, nu, rollouts, prompt_ids, free)
         return probes, information_gain(nu0, nu), None
 

@@ -30,7 +30,7 @@ def stage(cfg: RetrieverConfig, index: Mapping[str, Any]) -> Stage:
         adds=ADDS,
         depends_on={
             "index": index["fingerprint"],
-            **cfg.model_dump(mode="json", exclude={"index", "threads"}),
+            **cfg.plain(exclude={"index", "threads"}),
         },
         build=build,
         pool="retriever",

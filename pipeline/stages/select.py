@@ -57,10 +57,10 @@ def stage(
         needs=("question", "candidates", "gains"),
         adds=ADDS,
         depends_on={
-            **cfg.model_dump(mode="json"),
+            **cfg.plain(),
             "seed": seed,
             "passage_format": passage_format,
-            "answer": answer.model_dump(mode="json"),
+            "answer": answer.plain(),
             "generator": generator,
             "prompts": render.fingerprint(render.ANSWER_TEMPLATES),
         },
@@ -84,7 +84,7 @@ class Select:
     ) -> None:
         self._cfg, self._answer, self._format = cfg, answer, passage_format
         self._seed, self._tokenizer = seed, tokenizer
-        self._identity = json.dumps([answer.model_dump(mode="json"), generator], sort_keys=True)
+        self._identity = json.dumps([answer.plain(), generator], sort_keys=True)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The block with every arm's evidence."""
