@@ -8,7 +8,7 @@ from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported; no test needs a hub
 
-from jobs import demo_model
+from jobs import demo_model  # noqa: E402  (after the setting above)
 
 settings.register_profile("shared-machine", deadline=None)
 settings.load_profile("shared-machine")
@@ -55,5 +55,7 @@ def shared() -> Path:
     """The measured values and question sets kept beside the repository, or WINNOW_SHARED."""
     folder = Path(os.environ.get("WINNOW_SHARED", REPOSITORY.parent / "shared"))
     if not (folder / "notes" / "golden_igp.json").is_file():
+        # The values were measured on texts under a share-alike licence, so they stay outside this
+        # repository; without them the engines are still held to agree with each other.
         pytest.skip(f"NOT CHECKED: {folder} is absent; set WINNOW_SHARED to check against it")
     return folder

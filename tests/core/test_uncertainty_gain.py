@@ -48,6 +48,8 @@ def golden_pairs() -> list[Pair]:
     beside = Path(__file__).resolve().parents[3] / "shared"
     path = Path(os.environ.get("WINNOW_SHARED", beside)) / "notes" / "golden_igp.json"
     if not path.is_file():
+        # Measured on texts under a share-alike licence, so kept outside this repository; the same
+        # formulas are checked by hand and by properties in this file without them.
         pytest.skip(f"MEASURED ROLLOUTS NOT CHECKED: no {path}; set WINNOW_SHARED to its root")
     pairs: list[Pair] = json.loads(path.read_text(encoding="utf-8"))["pairs"]
     return pairs
