@@ -49,7 +49,7 @@ def run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
     if dry_run:
         driver.show_plan(plan, cfg)
         return driver.DONE
-    return driver.run_plan(plan, cfg)
+    return driver.run_plan(plan, cfg, lambda: stages(cfg))
 
 
 if __name__ == "__main__":

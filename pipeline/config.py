@@ -193,6 +193,7 @@ class PoolConfig(Frozen):
     num_cpus: float = Field(0.5, ge=0, description="CPUs reserved per actor")
     num_gpus: float = Field(0, ge=0, description="GPUs reserved per actor")
     shards_in_flight: int = Field(2, ge=1, description="shards worked on at once per actor")
+    max_restarts: int = Field(20, ge=0, description="lost actors replaced before the run fails")
 
 
 class RetrieverPoolConfig(PoolConfig):
@@ -211,7 +212,12 @@ class ClusterConfig(Frozen):
     generator: PoolConfig = Field(
         default_factory=PoolConfig, description="actors that hold the model"
     )
-    watchdog_seconds: int = Field(1800, ge=1, description="give up after this long without a shard")
+    watchdog_seconds: int = Field(
+        1800,
+        ge=1,
+        description="give up after this long without a shard; a shard, and a model's load or "
+        "download, must take less",
+    )
 
 
 class OfflineIgpConfig(Frozen):

@@ -8,14 +8,11 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pyarrow import ArrowInvalid
-from ray.exceptions import RayError
 from rich.console import Console
 
-from pipeline.cluster.execute import NoProgress, Stopped, execute
-from pipeline.cluster.preflight import Infeasible
+from pipeline.cluster.errors import Infeasible, LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.cluster.preflight import describe as describe_pool
 from pipeline.config import Frozen, OfflineIgpConfig
 from pipeline.engines.base import ModelNotFound
@@ -23,13 +20,14 @@ from pipeline.loading import ConfigError, help_text, load
 from pipeline.progress import log
 from pipeline.readers import InputError
 from pipeline.report import summary
+from pipeline.runs import layout, lease
 from pipeline.runs.lease import LeaseHeld
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
 from pipeline.stages import source as sources
 from pipeline.stages.plan import Plan
 from pipeline.stages.select import ARMS
-from pipeline.stages.stage import PlanError
+from pipeline.stages.stage import PlanError, Stage
 
 DONE, INCOMPLETE, USAGE = 0, 1, 2
 SUCCESS = "_SUCCESS"
@@ -64,7 +62,9 @@ def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Se
         return job(load(kind, args.config, args.overrides), args.dry_run)
     except (ConfigError, InputError, ModelNotFound, PlanError) as error:
         return _fail(error, USAGE)
-    except (LeaseHeld, Infeasible, NoProgress, Stopped, RayError, OSError, ArrowInvalid) as error:
+    except (LeaseHeld, LeaseLost, Infeasible, NoProgress, Stopped, WorkerFailed) as error:
+        return _fail(error, INCOMPLETE)
+    except OSError as error:  # the disk or the store
         return _fail(error, INCOMPLETE)
     except KeyboardInterrupt:
         return _fail(Stopped("interrupted; the same command goes on from here"), INCOMPLETE)
@@ -107,33 +107,85 @@ def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
         print(f"{name:<{width}}  {text}")
 
 
-def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
-    """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table."""
+def run_plan(plan: Plan, cfg: OfflineIgpConfig, stages: Callable[[], Sequence[Stage]]) -> int:
+    """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table.
+
+    `stages` makes the plan's stages anew: at the end they must be what they were, or a model or
+    an index was replaced while the run was under way.
+    """
     storage = Storage(plan.root)
-    rows_folder = f"{plan.run_folder}/{plans.CONTEXTS}"
-    done = storage.exists(f"{plan.run_folder}/{SUCCESS}") and not plan.missing(storage)[rows_folder]
-    result = f"{plan.run_folder}/metrics.json"
-    if not done:
+    damaged = layout.damaged_parts(storage, plan.folders)
+    success = f"{plan.run_folder}/{SUCCESS}"
+    done = storage.exists(success) and not damaged and not plan.missing(storage)[plan.rows_folder]
+    if done:
+        metrics = _metrics(plan, cfg, storage)
+        return _conclude(plan, cfg, metrics, " (was complete)")
+    with lease.hold(storage, _to_write(plan, storage, damaged)) as lost:
+        _clean(plan, storage, damaged)
         storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg))
-        execute(plan, cfg)
+        from pipeline.cluster.execute import execute  # Ray, for jobs that run a plan alone
+
+        execute(plan, cfg, lost)
         sources.check_unchanged(plan.source)
-    if lost := plan.missing(storage)[rows_folder]:
-        raise OSError(f"{storage.uri(plan.run_folder)}: parts of shards {sorted(lost)} are gone")
+        _check_same(plan, stages())
+        if left := plan.missing(storage)[plan.rows_folder]:
+            raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
+        metrics = _metrics(plan, cfg, storage)
+        code = _conclude(plan, cfg, metrics, "")
+        if code == DONE:
+            storage.write_bytes(success, b"")
+    return code
+
+
+def _to_write(plan: Plan, storage: Storage, damaged: Sequence[str]) -> list[str]:
+    """The folders that a run will write: its own, and the stages' that miss a part."""
+    broken = {path.rpartition("/")[0] for path in damaged}
+    missing = plan.missing(storage)
+    stages = [f for f in plan.folders if f != plan.rows_folder and (missing[f] or f in broken)]
+    return [plan.run_folder, *stages]
+
+
+def _clean(plan: Plan, storage: Storage, damaged: Sequence[str]) -> None:
+    """Removes damaged parts, and what killed writers left, from the folders now held."""
+    for path in damaged:
+        log("damaged", part=storage.uri(path), note="deleted, to be made anew")
+        storage.delete(path)
+    outputs = [f"{plan.run_folder}/{name}" for name in (plans.CONTEXTS, plans.DEAD_LETTERS)]
+    for folder in (*_to_write(plan, storage, ()), *outputs):
+        storage.sweep(folder)
+
+
+def _check_same(plan: Plan, stages: Sequence[Stage]) -> None:
+    for step, stage in zip(plan.steps, stages, strict=True):
+        if dict(step.stage.depends_on) != dict(stage.depends_on):
+            raise InputError(
+                f"stage {stage.name!r}: its model, index or prompt changed while the run was "
+                "under way; start the run again"
+            )
+
+
+def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, Any]:
+    """The run's metrics, written where they differ from what stands there."""
     parts = plans.contexts(plan, storage, summary.COLUMNS)
     samples = cfg.evaluation.bootstrap_samples
     metrics = summary.summarise(parts, seed=cfg.run.seed, samples=samples)
     metrics["dead_letters"] = plan.source.rows - metrics["questions"]
-    if not storage.exists(result) or storage.read_json(result) != metrics:
-        storage.write_json(result, metrics)
+    path = f"{plan.run_folder}/metrics.json"
+    if not storage.exists(path) or storage.read_json(path) != metrics:
+        storage.write_json(path, metrics)
+    return metrics
+
+
+def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: str) -> int:
+    """Prints the table and where the run is; the exit code by its share of dead questions."""
+    storage = Storage(plan.root)
     Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
-    print(f"probe: {_probe_line(metrics['probe'])}")
-    print(f"run: {storage.uri(plan.run_folder)}{' (was complete)' if done else ''}")
+    print(f"behind the table: {_probe_line(metrics['probe'])}")
+    print(f"run: {storage.uri(plan.run_folder)}{note}")
     dead, rows = metrics["dead_letters"], plan.source.rows
     if dead / rows > cfg.run.max_error_rate:
         letters = storage.uri(f"{plan.run_folder}/{plans.DEAD_LETTERS}")
         return _fail(TooManyDead(dead, rows, cfg.run.max_error_rate, letters), INCOMPLETE)
-    if not done:
-        storage.write_bytes(f"{plan.run_folder}/{SUCCESS}", b"")
     return DONE
 
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported; no test needs a hub
 
-from jobs import demo_model  # noqa: E402  (after the setting above)
+from jobs import demo_model
 
 settings.register_profile("shared-machine", deadline=None)
 settings.load_profile("shared-machine")

@@ -24,14 +24,16 @@ os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
+from ray.exceptions import RayError
 
 from pipeline.cluster import preflight
+from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.cluster.metrics import Recorder
 from pipeline.config import OfflineIgpConfig, PoolConfig
 from pipeline.engines.base import EngineDead
 from pipeline.engines.table import Engines
 from pipeline.progress import display, say
-from pipeline.runs import layout, lease
+from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
 from pipeline.stages.plan import Plan, Step, Worker
@@ -39,12 +41,8 @@ from pipeline.stages.plan import Plan, Step, Worker
 POLL_SECONDS = 1.0
 
 
-class NoProgress(RuntimeError):
-    """No shard was finished at any stage within the watchdog's time."""
-
-
-class Stopped(RuntimeError):
-    """The driver was asked to stop (SIGTERM); what is done is kept."""
+ENGINE_DEATH = "engine_death.json"
+"""In the run's folder: the last engine that was lost, in its own words."""
 
 
 class GroupActor:
@@ -55,6 +53,7 @@ class GroupActor:
     """
 
     def __init__(self, plan: Plan, steps: Sequence[Step], cfg: OfflineIgpConfig) -> None:
+        self._plan = plan
         self._worker = Worker(plan, steps, Engines(cfg), Recorder())
 
     async def __call__(self, block: pa.Table) -> AsyncIterator[pa.Table]:
@@ -62,36 +61,48 @@ class GroupActor:
         try:
             yield await self._worker(block)
         except EngineDead as error:
-            logging.getLogger(__name__).critical("engine lost, ending the actor: %s", error)
+            death = {"message": str(error), "shard": plans.shard_of(block), "time": time.time()}
+            Storage(self._plan.root).write_json(f"{self._plan.run_folder}/{ENGINE_DEATH}", death)
             os._exit(1)
 
 
-def execute(plan: Plan, cfg: OfflineIgpConfig) -> None:
-    """Runs every missing shard, holding the leases of what is written.
+def execute(plan: Plan, cfg: OfflineIgpConfig, lost: threading.Event) -> None:
+    """Runs every missing shard; the caller holds the leases of what is written.
 
-    LeaseHeld, Infeasible, NoProgress or Stopped where that is why it could not; whatever a
-    worker raised otherwise. Ray is shut down in the end if it was started here.
+    `lost` is set when a lease is lost. Raises an error of cluster.errors where that is why the
+    run stopped. Ray is shut down in the end if it was started here.
     """
     storage = Storage(plan.root)
     missing = plan.missing(storage)
-    held = [folder for folder, shards in missing.items() if shards and folder.startswith("stages/")]
+    todo = sorted(missing[plan.rows_folder])
+    if not todo:
+        return
+    storage.delete(f"{plan.run_folder}/{ENGINE_DEATH}")
     # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
-    with lease.hold(storage, [plan.run_folder, *held]) as lost, _ray(), _sigterm_raises():
-        for folder in missing:
-            storage.sweep(folder)
-        missing = plan.missing(storage)  # again, now that nobody else writes
+    with _ray(), _sigterm_raises():
         pools = _pools(plan, cfg, missing)
-        preflight.check({str(name): pool for name, pool in pools.items()}, ray.cluster_resources())
-        todo = sorted(missing[f"{plan.run_folder}/{plans.CONTEXTS}"])
-        if todo:
-            data = _dataset(plan, cfg, pools, todo)
-            say(
-                "starting",
-                shards=f"{len(todo)} of {plan.source.shards}",
-                pools=", ".join(preflight.describe(*item) for item in pools.items()) or "none",
-                note="loading a model takes up to a minute or more before the first shard",
-            )
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        preflight.check(pools, nodes)
+        say(
+            "starting",
+            shards=f"{len(todo)} of {plan.source.shards}",
+            pools=", ".join(preflight.describe(*item) for item in pools.items()),
+            note="loading a model takes up to a minute or more before the first shard",
+        )
+        data = _dataset(plan, cfg, pools, todo)
+        try:
             _watch(plan, storage, data, lost, cfg.cluster.watchdog_seconds)
+        except RayError as error:
+            raise WorkerFailed(f"{error}{_last_words(plan, storage)}") from error
+
+
+def _last_words(plan: Plan, storage: Storage) -> str:
+    """What the last lost engine said, as the end of a message; empty when none was lost."""
+    path = f"{plan.run_folder}/{ENGINE_DEATH}"
+    if not storage.exists(path):
+        return ""
+    death = storage.read_json(path)
+    return f"; the last engine was lost at shard {death['shard']}: {death['message']}"
 
 
 def _pools(
@@ -114,7 +125,7 @@ def _dataset(
 ) -> Dataset:
     context = DataContext.get_current()
     context.target_max_block_size = None  # a shard is never cut
-    # max_concurrency has no named argument yet in the pinned Ray.
+    # max_concurrency and max_restarts have no named arguments yet in the pinned Ray.
     warnings.filterwarnings("ignore", message=".*ray_remote_args", category=DeprecationWarning)
     whole: dict[str, Any] = {"batch_format": "pyarrow", "batch_size": None}
     tickets = [{"shard": shard} for shard in todo]
@@ -141,6 +152,7 @@ def _dataset(
                 size=pool.size, max_tasks_in_flight_per_actor=2 * pool.shards_in_flight
             ),
             max_concurrency=pool.shards_in_flight,
+            max_restarts=pool.max_restarts,
             num_cpus=pool.num_cpus,
             num_gpus=pool.num_gpus,
             **whole,
@@ -162,7 +174,7 @@ def _watch(
             failure.append(error)
 
     folders = {step.stage.name: step.folder for step in plan.steps if step.stage.durable}
-    folders["finish"] = f"{plan.run_folder}/{plans.CONTEXTS}"
+    folders["finish"] = plan.rows_folder
     thread = threading.Thread(target=run, daemon=True)
     last: dict[str, int] = {}
     last_change = time.monotonic()
@@ -175,14 +187,14 @@ def _watch(
             if not thread.is_alive():
                 break
             if lost.is_set():
-                raise lease.LeaseHeld(f"{storage.root}: a lease was lost, so this driver stops")
+                raise LeaseLost(f"{storage.root}: a lease was lost, so this driver stops")
             if done != last:
                 last, last_change = done, time.monotonic()
             elif time.monotonic() - last_change > watchdog_seconds:
                 raise NoProgress(
                     f"no shard finished at any stage for {watchdog_seconds} s "
                     f"(done: {done}); cluster: {ray.cluster_resources()}, "
-                    f"free: {ray.available_resources()}"
+                    f"free: {ray.available_resources()}{_last_words(plan, storage)}"
                 )
     if failure:
         raise failure[0]

@@ -8,6 +8,8 @@ A shard is done in a directory exactly when its part is there.
 """
 
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.runs.storage import Storage
 
@@ -33,3 +35,14 @@ def shards_done(storage: Storage, folder: str) -> set[int]:
     """The shards whose parts are there."""
     matches = (_PART.fullmatch(name) for name in storage.names(folder))
     return {int(match[1]) for match in matches if match}
+
+
+def damaged_parts(storage: Storage, folders: Sequence[str]) -> list[str]:
+    """Paths of parts whose Parquet footer cannot be read: cut short or empty.
+
+    No writer of ours leaves such a file; a full disk, another tool or a broken copy may.
+    """
+    paths = [part(folder, shard) for folder in folders for shard in shards_done(storage, folder)]
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        whole = pool.map(storage.is_table, paths)
+        return [path for path, ok in zip(paths, whole, strict=True) if not ok]

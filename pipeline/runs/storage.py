@@ -52,9 +52,23 @@ class Storage:
         return json.loads(self.read_bytes(path))
 
     def read_table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A Parquet file, or some of its columns."""
-        with self._fs.open_input_file(self._at(path)) as file:
-            return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
+        """A Parquet file, or some of its columns; OSError that names a damaged file."""
+        try:
+            with self._fs.open_input_file(self._at(path)) as file:
+                return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            raise OSError(f"{self.uri(path)}: damaged, delete it and run again: {error}") from error
+
+    def is_table(self, path: str) -> bool:
+        """Whether a Parquet file's footer can be read."""
+        try:
+            with self._fs.open_input_file(self._at(path)) as file:
+                pq.ParquetFile(file)
+        except pa.ArrowInvalid:
+            return False
+        return True
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Writes a file, replacing an older one."""
@@ -118,7 +132,7 @@ class Storage:
         selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
         for info in self._fs.get_file_info(selector):
             if info.base_name.endswith(_SCRATCH):
-                self._fs.delete_file(info.path)
+                self.delete(f"{folder}/{info.base_name}")
 
     def delete(self, path: str) -> None:
         """Removes a file if it is there."""

@@ -6,7 +6,6 @@ The last step writes the shard's finished rows and dead letters into the run dir
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from pipeline.stages.source import Source
 from pipeline.stages.stage import ContractError, Pool, Stage, Transform, check_plan, run_stage
 
 OnCounts = Callable[[str, Mapping[str, float]], None]
-_LOG = logging.getLogger(__name__)
 CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
 
 
@@ -56,12 +54,20 @@ class Plan:
         """Of the whole run's output."""
         return self.steps[-1].fingerprint
 
+    @property
+    def rows_folder(self) -> str:
+        """Where the run's finished rows are."""
+        return f"{self.run_folder}/{CONTEXTS}"
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of parts: durable stages first, the run's rows last."""
+        return [*(step.folder for step in self.steps if step.stage.durable), self.rows_folder]
+
     def missing(self, storage: Storage) -> dict[str, set[int]]:
-        """The shards not yet done, by folder: durable stages first, the run's rows last."""
+        """The shards not yet done, by folder."""
         every = set(range(self.source.shards))
-        durable = [step.folder for step in self.steps if step.stage.durable]
-        folders = [*durable, f"{self.run_folder}/{CONTEXTS}"]
-        return {folder: every - layout.shards_done(storage, folder) for folder in folders}
+        return {folder: every - layout.shards_done(storage, folder) for folder in self.folders}
 
 
 def make_plan(
@@ -108,25 +114,14 @@ class Worker:
         """The block with the columns of every step added."""
         for step in self._steps:
             path = layout.part(step.folder, shard_of(block))
-            stored = self._stored(step, path)
-            if stored is not None:
-                block = _take_up(step, block, stored)
+            if step.stage.durable and self._storage.exists(path):
+                block = _take_up(step, block, self._storage.read_table(path))
             else:
                 block = await self._compute(step, block)
                 if step.stage.durable:
                     kept = ["question_id", *step.stage.adds.names, schema.DEAD.name]
                     self._storage.write_table(path, block.select(kept))
         return block
-
-    def _stored(self, step: Step, path: str) -> pa.Table | None:
-        """A durable stage's part; None where it is absent, or damaged and so to be made anew."""
-        if not step.stage.durable or not self._storage.exists(path):
-            return None
-        try:
-            return self._storage.read_table(path)
-        except pa.ArrowInvalid as error:
-            _LOG.warning("%s is damaged and computed anew: %s", self._storage.uri(path), error)
-            return None
 
     async def _compute(self, step: Step, block: pa.Table) -> pa.Table:
         stage, started = step.stage, time.monotonic()
@@ -155,7 +150,7 @@ def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
         )
         storage.write_table(layout.part(f"{plan.run_folder}/{DEAD_LETTERS}", shard), letters)
     rows = block.filter(alive).drop_columns([schema.DEAD.name, schema.SHARD.name])
-    storage.write_table(layout.part(f"{plan.run_folder}/{CONTEXTS}", shard), rows)
+    storage.write_table(layout.part(plan.rows_folder, shard), rows)
     return {"shard": shard, "rows": len(rows), "dead": len(dead)}
 
 
@@ -166,7 +161,7 @@ def run_local(plan: Plan, cfg: OfflineIgpConfig, on_counts: OnCounts = lambda *_
     worker = Worker(plan, plan.steps, engines, on_counts)
 
     async def walk() -> None:
-        for shard in sorted(plan.missing(storage)[f"{plan.run_folder}/{CONTEXTS}"]):
+        for shard in sorted(plan.missing(storage)[plan.rows_folder]):
             finish(plan, storage, await worker(load(plan, storage, shard)))
 
     try:
@@ -177,9 +172,8 @@ def run_local(plan: Plan, cfg: OfflineIgpConfig, on_counts: OnCounts = lambda *_
 
 def contexts(plan: Plan, storage: Storage, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of the run's finished rows, shard by shard."""
-    folder = f"{plan.run_folder}/{CONTEXTS}"
-    for shard in sorted(layout.shards_done(storage, folder)):
-        yield storage.read_table(layout.part(folder, shard), columns)
+    for shard in sorted(layout.shards_done(storage, plan.rows_folder)):
+        yield storage.read_table(layout.part(plan.rows_folder, shard), columns)
 
 
 def shard_of(block: pa.Table) -> int:

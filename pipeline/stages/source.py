@@ -19,7 +19,7 @@ from pipeline import readers, schema
 from pipeline.config import InputConfig, RunConfig
 from pipeline.engines.base import split_contents
 from pipeline.readers import BadLine, InputError
-from pipeline.runs import layout
+from pipeline.runs import layout, lease
 from pipeline.runs.fingerprint import digest, file_digest
 from pipeline.runs.storage import Storage
 
@@ -66,22 +66,25 @@ def count(run: RunConfig, cfg: InputConfig) -> Source:
 def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
     """The snapshot of the input, written unless it is already there whole.
 
-    InputError on a bad line (unless `on_bad_row: dead_letter`), a missing file, or no question.
+    InputError on a bad line (unless `on_bad_row: dead_letter`), a missing file, or no question;
+    LeaseHeld while another driver writes the same snapshot.
     """
     files, fingerprint = _identify(run, cfg)
     folder = layout.stage_dir("source", fingerprint)
     if storage.exists(f"{folder}/{_DONE}"):
         done = storage.read_json(f"{folder}/{_DONE}")
         return _source(run, cfg, files, fingerprint, done["rows"], done["dead"])
-    all_rows = _rows(run, cfg)
-    rows = dead = shard = 0
-    while batch := list(islice(all_rows, run.rows_per_shard)):
-        storage.write_table(layout.part(folder, shard), _table(batch, shard, cfg))
-        rows, shard = rows + len(batch), shard + 1
-        dead += sum(row[schema.DEAD.name] is not None for row in batch)
-    source = _source(run, cfg, files, fingerprint, rows, dead)
-    check_unchanged(source)  # else the snapshot would stand under the hash of other contents
-    storage.write_json(f"{folder}/{_DONE}", {"rows": rows, "dead": dead})
+    with lease.hold(storage, [folder]):
+        storage.sweep(folder)
+        all_rows = _rows(run, cfg)
+        rows = dead = shard = 0
+        while batch := list(islice(all_rows, run.rows_per_shard)):
+            storage.write_table(layout.part(folder, shard), _table(batch, shard, cfg))
+            rows, shard = rows + len(batch), shard + 1
+            dead += sum(row[schema.DEAD.name] is not None for row in batch)
+        source = _source(run, cfg, files, fingerprint, rows, dead)
+        check_unchanged(source)  # else the snapshot would stand under the hash of other contents
+        storage.write_json(f"{folder}/{_DONE}", {"rows": rows, "dead": dead})
     return source
 
 

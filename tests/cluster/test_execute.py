@@ -7,15 +7,17 @@ import pyarrow as pa
 import pytest
 
 from jobs.offline_igp import stages
-from pipeline.cluster.execute import execute
-from pipeline.cluster.preflight import Infeasible, check
-from pipeline.config import OfflineIgpConfig, PoolConfig
+from pipeline import driver
+from pipeline.cluster.errors import Infeasible, WorkerFailed
+from pipeline.cluster.preflight import check
+from pipeline.config import BuildIndexConfig, OfflineIgpConfig, PoolConfig
+from pipeline.engines.bm25 import build_index
 from pipeline.loading import load
-from pipeline.runs import lease
+from pipeline.runs import layout, lease
 from pipeline.runs.storage import Storage
 from pipeline.stages import source
 from pipeline.stages.plan import Plan, contexts, make_plan, run_local
-from tests.jobs.runs import DEMO, overrides
+from tests.jobs.runs import DEMO, REPOSITORY, overrides
 
 pytestmark = pytest.mark.cluster
 
@@ -37,6 +39,10 @@ def make(folder: Path, **changes: object) -> tuple[Plan, OfflineIgpConfig]:
     return make_plan(cfg.run.root, cfg.run.name, found, columns, stages(cfg)), cfg
 
 
+def run(plan: Plan, cfg: OfflineIgpConfig) -> int:
+    return driver.run_plan(plan, cfg, lambda: stages(cfg))
+
+
 def rows(plan: Plan) -> pa.Table:
     names = ["question_id", "candidates", "probes", "gains", "arms", "answers", "metrics"]
     return pa.concat_tables(contexts(plan, Storage(plan.root), names))
@@ -44,19 +50,64 @@ def rows(plan: Plan) -> pa.Table:
 
 def test_ray_and_one_process_make_the_same_rows(tmp_path: Path) -> None:
     with_ray, cfg = make(tmp_path / "ray")
-    execute(with_ray, cfg)
+    assert run(with_ray, cfg) == driver.DONE
     without, cfg = make(tmp_path / "local")
     run_local(without, cfg)
     assert len(rows(with_ray)) == 50
     assert rows(with_ray).equals(rows(without))
 
 
+def test_two_pools_fit_one_cpu_at_first_and_when_one_has_nothing_left_to_do(
+    tmp_path: Path,
+) -> None:
+    index = tmp_path / "index"
+    corpus = REPOSITORY / "examples" / "corpus.jsonl"
+    build_index(BuildIndexConfig(corpus=str(corpus), index=str(index)), lambda n: None)
+    searched = {"input__candidates": "null", "input__corpus": "null", "retriever__index": index}
+    first, cfg = make(tmp_path / "ray", **searched)
+    assert run(first, cfg) == driver.DONE
+    other, cfg = make(tmp_path / "ray", **searched, selection__threshold=0.2)
+    assert run(other, cfg) == driver.DONE
+    assert len(rows(other)) == 50
+
+
 def test_an_actor_whose_engine_dies_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     plan, cfg = make(tmp_path / "ray", generator__model=f"die_once={tmp_path / 'died'}")
-    execute(plan, cfg)
+    assert run(plan, cfg) == driver.DONE
     assert (tmp_path / "died").exists()
     assert len(rows(plan)) == 50
-    assert plan.missing(Storage(plan.root))[f"{plan.run_folder}/contexts"] == set()
+    assert plan.missing(Storage(plan.root))[plan.rows_folder] == set()
+
+
+def test_an_engine_that_dies_too_often_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    plan, cfg = make(
+        tmp_path / "ray",
+        generator__model=f"die_once={tmp_path / 'died'}",
+        cluster__generator__max_restarts=0,
+    )
+    with pytest.raises(WorkerFailed, match="lost at shard .* told to die once"):
+        run(plan, cfg)
+    assert list((tmp_path / "ray").rglob("lease.json")) == []
+
+
+@pytest.mark.parametrize("stage", ["probe", "contexts"])
+def test_a_part_cut_short_is_made_anew_and_the_others_are_left_alone(
+    stage: str, tmp_path: Path
+) -> None:
+    plan, cfg = make(tmp_path / "ray")
+    assert run(plan, cfg) == driver.DONE
+    before = rows(plan)
+    folder = next(f for f in plan.folders if f"/{stage}" in f)
+    parts = {shard: Path(plan.root, layout.part(folder, shard)) for shard in (0, 1)}
+    stamp = parts[0].stat().st_mtime_ns
+    parts[1].write_bytes(parts[1].read_bytes()[:100])
+    Path(plan.root, plan.run_folder, "_SUCCESS").unlink()
+    if stage == "probe":  # what follows is there, so nothing would look at the part again
+        Path(plan.root, layout.part(plan.rows_folder, 1)).unlink()
+    assert run(plan, cfg) == driver.DONE
+    assert rows(plan).equals(before)
+    assert parts[0].stat().st_mtime_ns == stamp
+    assert layout.damaged_parts(Storage(plan.root), plan.folders) == []
 
 
 def test_a_plan_that_the_cluster_cannot_hold_is_refused_with_the_numbers(tmp_path: Path) -> None:
@@ -64,22 +115,44 @@ def test_a_plan_that_the_cluster_cannot_hold_is_refused_with_the_numbers(tmp_pat
         tmp_path / "ray", cluster__generator="{size: 3, num_cpus: 1, shards_in_flight: 1}"
     )
     with pytest.raises(Infeasible, match=r"needs 3.2 CPUs, the cluster has 1 .*generator 3 x 1"):
-        execute(plan, cfg)
+        run(plan, cfg)
 
 
-def test_a_second_driver_on_the_same_run_is_refused(tmp_path: Path) -> None:
+def test_a_second_driver_on_the_same_run_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     plan, cfg = make(tmp_path / "ray")
     with (
         lease.hold(Storage(plan.root), [plan.run_folder]),
         pytest.raises(lease.LeaseHeld, match="held by process"),
     ):
-        execute(plan, cfg)
-    execute(plan, cfg)
+        run(plan, cfg)
+    assert not Path(plan.root, plan.run_folder, "manifest.json").exists()
+    assert run(plan, cfg) == driver.DONE
     assert len(rows(plan)) == 50
+
+
+def test_a_driver_of_another_run_that_would_write_the_same_probes_is_refused(
+    tmp_path: Path,
+) -> None:
+    plan, _ = make(tmp_path / "ray")
+    other, cfg = make(tmp_path / "ray", selection__threshold=0.3)
+    probes = next(f for f in plan.folders if "/probe-" in f)
+    assert probes in other.folders
+    with (
+        lease.hold(Storage(plan.root), [plan.run_folder, probes]),
+        pytest.raises(lease.LeaseHeld, match="probe-"),
+    ):
+        run(other, cfg)
 
 
 def test_gpus_are_checked_like_cpus() -> None:
     pools = {"generator": PoolConfig(size=2, num_cpus=0, num_gpus=1)}
-    check(pools, {"CPU": 1.0, "GPU": 2.0})
+    check(pools, [{"CPU": 1.0, "GPU": 1.0}, {"GPU": 1.0}])
     with pytest.raises(Infeasible, match="needs 2 GPUs, the cluster has 0"):
-        check(pools, {"CPU": 1.0})
+        check(pools, [{"CPU": 1.0}])
+
+
+def test_an_actor_larger_than_every_node_is_refused() -> None:
+    pools = {"generator": PoolConfig(size=1, num_cpus=8)}
+    check(pools, [{"CPU": 16.0}])
+    with pytest.raises(Infeasible, match="fits no node; the nodes have: 6 CPU .* 6 CPU"):
+        check(pools, [{"CPU": 6.0}, {"CPU": 6.0}])
