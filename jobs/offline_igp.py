@@ -20,7 +20,7 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
     generator = models.describe(cfg.generator, needs_chat=chat)
     passage_format = cfg.probe.passage_format
     first = []
-    if cfg.retriever is not None and cfg.input.candidates is None:
+    if cfg.retriever is not None and cfg.retriever.index and cfg.input.candidates is None:
         first = [retrieve.stage(cfg.retriever, bm25.read_manifest(cfg.retriever.index))]
     return [
         *first,
@@ -33,7 +33,7 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
             generator=generator,
         ),
         answer.stage(cfg.answer, passage_format=passage_format, generator=generator),
-        evaluate.stage(cfg.probe.refusal_patterns),
+        evaluate.stage(cfg.evaluation.refusal_patterns),
     ]
 
 

@@ -6,6 +6,7 @@
 import json
 import math
 import os
+import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -89,7 +90,9 @@ class RetrieverConfig(Frozen):
     """First-stage retrieval."""
 
     engine: Literal["bm25"] = Field("bm25", description="retrieval engine")
-    index: Path = Field(description="folder written by jobs/build_index.py")
+    index: Path | None = Field(
+        None, description="folder written by jobs/build_index.py; required unless input.candidates"
+    )
     n: int = Field(5, ge=1, description="candidates per question")
     k1: float = Field(0.9, ge=0, description="BM25 term saturation")
     b: float = Field(0.4, ge=0, le=1, description="BM25 length normalisation")
@@ -151,7 +154,6 @@ class ProbeConfig(Frozen):
         allow_inf_nan=False,
         description="NU(q) below it: skip the conditional rollouts. Exact for any threshold >= it",
     )
-    refusal_patterns: tuple[str, ...] = Field((), description="extra patterns of refusals")
 
 
 class SelectionConfig(Frozen):
@@ -184,6 +186,17 @@ class EvaluationConfig(Frozen):
     """Metrics and their intervals."""
 
     bootstrap_samples: int = Field(2000, ge=100, description="resamples of an interval")
+    refusal_patterns: tuple[str, ...] = Field((), description="extra patterns of refusals")
+
+    @field_validator("refusal_patterns")
+    @classmethod
+    def _regular(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression ({error})") from None
+        return patterns
 
 
 class PoolConfig(Frozen):
@@ -236,8 +249,8 @@ class OfflineIgpConfig(Frozen):
     @model_validator(mode="after")
     def _parts_agree(self) -> "OfflineIgpConfig":
         limit = self.probe.free_rule_threshold
-        if self.input.candidates is None and self.retriever is None:
-            raise ValueError("set retriever, or give input.candidates")
+        if self.input.candidates is None and (self.retriever is None or not self.retriever.index):
+            raise ValueError("set retriever.index, or give input.candidates and input.corpus")
         if self.input.candidates is not None and self.input.corpus is None:
             raise ValueError("input.candidates needs input.corpus, which holds their texts")
         if limit is not None and self.selection.threshold < limit:

@@ -44,7 +44,6 @@ PROBE = pa.struct(
         pa.field("margins", pa.list_(pa.list_(pa.float32()))),  # (N+1) top-1 minus top-2 logit
         pa.field("trace", pa.list_(pa.list_(pa.list_(pa.float32())))),  # (N+1) u by TRACE_KS, step
         pa.field("free_rule", pa.bool_()),  # NU(q) below the limit: conditional rollouts not run
-        pa.field("refusal", pa.bool_()),  # the rollout without evidence reads as a refusal
     ]
 )
 PROBES = pa.field("probes", PROBE)
@@ -92,7 +91,10 @@ METRIC = pa.struct(
     ]
 )
 METRICS = pa.field("metrics", pa.list_(METRIC))
+REFUSED = pa.field("refused", pa.bool_())  # the rollout without evidence reads as a refusal
+EMPTY_GOLDS = pa.field("empty_golds", pa.int32())  # golden answers that normalise to nothing
 
 COLUMNS: dict[str, pa.Field] = {
-    field.name: field for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS)
+    field.name: field
+    for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS, REFUSED, EMPTY_GOLDS)
 }

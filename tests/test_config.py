@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.config import (
     BuildIndexConfig,
+    EvaluationConfig,
     Frozen,
     GeneratorConfig,
     InputConfig,
@@ -121,8 +122,23 @@ def test_candidates_without_a_corpus_are_refused() -> None:
 
 
 def test_neither_retriever_nor_candidates_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"set retriever, or give input\.candidates"):
+    with pytest.raises(ValidationError, match=r"set retriever\.index, or give input\.candidates"):
         config(retriever=None)
+
+
+def test_a_retriever_without_an_index_needs_candidates() -> None:
+    with pytest.raises(ValidationError, match=r"set retriever\.index, or give"):
+        config(retriever=RetrieverConfig())
+
+
+def test_candidates_with_a_corpus_need_no_index() -> None:
+    given = InputConfig(questions="q.jsonl", candidates="c.jsonl", corpus="p.jsonl")
+    assert config(retriever=RetrieverConfig(), input=given).retriever is not None
+
+
+def test_a_refusal_pattern_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"'\(' is not a regular expression"):
+        EvaluationConfig(refusal_patterns=("(",))
 
 
 def test_candidates_with_a_corpus_need_no_retriever() -> None:

@@ -151,7 +151,9 @@ def test_a_missing_section_names_the_file(write: Callable[[str], str]) -> None:
 
 def test_a_rule_over_several_keys_names_the_file(write: Callable[[str], str]) -> None:
     path = write(BASE)
-    assert refusal(path, "retriever=null") == (f"{path}: set retriever, or give input.candidates")
+    assert refusal(path, "retriever=null") == (
+        f"{path}: set retriever.index, or give input.candidates and input.corpus"
+    )
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(write: Callable[[str], str]) -> None:

@@ -104,6 +104,10 @@ class Hit:
 class Retriever(Protocol):
     """A first-stage index."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Of what the index holds, as its manifest says."""
+
     def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
         """At most n passages for each question, best first; ties by passage id."""
 
@@ -138,7 +142,12 @@ def first_line(error: Exception) -> str:
 def split_contents(contents: str) -> tuple[str, str]:
     """Title and text of a FlashRAG `contents`: first line, often in double quotes, and the rest.
 
-    A single line is all text, with an empty title.
+    One enclosing pair of quotes is dropped from the title, no other. A single line is all text,
+    with an empty title.
     """
     first, newline, rest = contents.partition("\n")
-    return (first.strip().strip('"'), rest.strip()) if newline else ("", first.strip())
+    if not newline:
+        return "", first.strip()
+    title = first.strip()
+    quoted = len(title) >= 2 and title[0] == title[-1] == '"'
+    return (title[1:-1] if quoted else title), rest.strip()

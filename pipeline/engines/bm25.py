@@ -6,6 +6,7 @@ English analysis serves both sides: what the index was built with is what analys
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -27,7 +28,9 @@ class Bm25Retriever:
     """See engines.base.Retriever. Each process holds one JVM."""
 
     def __init__(self, cfg: RetrieverConfig) -> None:
-        read_manifest(cfg.index)
+        if cfg.index is None:
+            raise ModelNotFound("retriever.index: missing")
+        self.fingerprint = str(read_manifest(cfg.index)["fingerprint"])
         start_jvm()
         from pyserini.search.lucene import LuceneSearcher
 
@@ -64,7 +67,9 @@ def build_index(cfg: BuildIndexConfig, progress: Callable[[int], None]) -> dict[
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         count = _write_collection(cfg.corpus, scratch / "collection", progress)
-        _run_anserini(scratch / "collection", scratch / "lucene", cfg.threads)
+        indexed = _run_anserini(scratch / "collection", scratch / "lucene", cfg.threads)
+        if indexed != count:
+            raise readers.InputError(f"{cfg.corpus}: {count} passages, but {indexed} were indexed")
         shutil.rmtree(scratch / "collection")
         manifest = {
             "fingerprint": fingerprint,
@@ -91,7 +96,10 @@ def read_manifest(index: str) -> dict[str, Any]:
             f"retriever.index {index!r}: no index there; "
             "build one with jobs/build_index.py (corpus=... index=...)"
         )
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelNotFound(f"{path}: not a manifest of ours: {error}") from None
     return manifest
 
 
@@ -119,7 +127,8 @@ def _write_collection(corpus: str, folder: Path, progress: Callable[[int], None]
     return count
 
 
-def _run_anserini(collection: Path, index: Path, threads: int) -> None:
+def _run_anserini(collection: Path, index: Path, threads: int) -> int:
+    """Builds the index; how many passages Anserini says are in it."""
     command = [
         str(java_home() / "bin" / "java"),
         "-cp",
@@ -133,8 +142,11 @@ def _run_anserini(collection: Path, index: Path, threads: int) -> None:
         "-storeRaw",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or not index.is_dir():
-        raise RuntimeError(f"Anserini failed ({done.returncode}): {done.stderr[-2000:]}")
+    said = re.search(r"Total ([\d,]+) documents indexed", done.stdout + done.stderr)
+    if done.returncode != 0 or said is None:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise readers.InputError(f"Anserini could not index the corpus ({done.returncode}): {last}")
+    return int(said[1].replace(",", ""))
 
 
 def _hit(hit: Any) -> Hit:

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.tokenizer import HfTokenizer, text_config
@@ -45,9 +47,8 @@ def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
         return {"settings": settings}
     version = _version(cfg.engine)
     folder = Path(cfg.model)
-    if folder.is_absolute() and not (folder / "config.json").is_file():
-        there = "holds no config.json" if folder.is_dir() else "does not exist"
-        raise ModelNotFound(f"generator.model {cfg.model!r}: the folder {there}")
+    if folder.is_absolute():
+        _check_folder(folder)
     tokenizer = HfTokenizer(cfg)
     if needs_chat:
         _check_chat(cfg, tokenizer)
@@ -70,6 +71,19 @@ def folder_hash(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def _check_folder(folder: Path) -> None:
+    """ModelNotFound unless a local folder holds a config and weights."""
+    missing = None
+    if not folder.is_dir():
+        missing = "does not exist"
+    elif not (folder / "config.json").is_file():
+        missing = "holds no config.json"
+    elif not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+        missing = "holds no weights (*.safetensors or *.bin)"
+    if missing:
+        raise ModelNotFound(f"generator.model {str(folder)!r}: the folder {missing}")
+
+
 def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
     """ModelNotFound unless the chat template takes a system and a user message."""
     if not tokenizer.has_chat_template:
@@ -77,8 +91,6 @@ def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
             f"generator.model {cfg.model!r} has no chat template: "
             "set probe.template and answer.template to literal"
         )
-    from jinja2 import TemplateError
-
     try:
         tokenizer.encode([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
     except TemplateError as error:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound, Refusal, first_line
 from pipeline.prompts.render import Prompt
@@ -79,21 +81,32 @@ class HfTokenizer:
                         f"generator.stop_tokens {token!r}: not a token of {cfg.model!r}"
                     )
             return tuple(sorted({vocabulary[token] for token in cfg.stop_tokens}))
-        declared = {self._hf.eos_token_id, self._end_of_turn()} | _declared_eos(cfg)
+        declared = {self._hf.eos_token_id, self._end_of_turn(cfg)} | _declared_eos(cfg)
         stop_ids = tuple(sorted(token_id for token_id in declared if token_id is not None))
+        if unknown := [i for i in stop_ids if not 0 <= i < len(self._hf)]:
+            raise ModelNotFound(
+                f"generator.model {cfg.model!r} declares end token {unknown[0]}, and its tokenizer "
+                f"has {len(self._hf)}: set generator.stop_tokens"
+            )
         if not stop_ids:
             raise ModelNotFound(
                 f"generator.model {cfg.model!r} declares no end token: set generator.stop_tokens"
             )
         return stop_ids
 
-    def _end_of_turn(self) -> int | None:
+    def _end_of_turn(self, cfg: GeneratorConfig) -> int | None:
         """The first special token after an assistant's message in the chat template."""
         if not self.has_chat_template:
             return None
         marker = "\N{SNOWMAN}answer\N{SNOWMAN}"
         turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": marker}]
-        text = self._hf.apply_chat_template(turn, tokenize=False)
+        try:
+            text = self._hf.apply_chat_template(turn, tokenize=False)
+        except TemplateError as error:
+            raise ModelNotFound(
+                f"generator.model {cfg.model!r}: its chat template cannot be used "
+                f"({first_line(error)}): set generator.stop_tokens and literal templates"
+            ) from None
         tail = self._ids(text.partition(marker)[2])
         return next((i for i in tail if i in self._hf.all_special_ids), None)
 

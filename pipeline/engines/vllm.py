@@ -9,7 +9,7 @@ through the processor. T steps, K top entries.
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -64,9 +64,8 @@ class VllmGenerator:
         """One answer."""
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
         output = await self._run(prompt_ids, max_tokens, None, None)
-        stopped: Literal["stop", "length"] = "stop" if output.finish_reason == "stop" else "length"
         text = self.tokenizer.decode(output.token_ids)
-        return Completion(text, len(prompt_ids), len(output.token_ids), stopped)
+        return Completion(text, len(prompt_ids), len(output.token_ids), output.finish_reason)
 
     def close(self) -> None:
         """Ends the engine's processes."""
@@ -106,9 +105,24 @@ class VllmGenerator:
             raise EngineDead(f"vLLM engine of {self._cfg.model!r} died: {error}") from error
         except VLLMClientError as error:
             raise Refusal(f"vLLM refused the request: {error}") from error
-        if final is None or not final.outputs[0].token_ids:
-            raise Refusal("vLLM returned no token")
-        return final.outputs[0]
+        if final is None:
+            raise EngineDead(f"vLLM engine of {self._cfg.model!r} gave no answer to a request")
+        return checked(final.outputs[0])
+
+
+def checked(output: Any) -> Any:
+    """A vLLM CompletionOutput that ended as a rollout may: at an end token or the length limit.
+
+    EngineDead where the engine gave the request up ("abort", "error"): nothing is known about
+    the prompt, so it is to be tried again. Refusal for any other end, or for no token.
+    """
+    if output.finish_reason in ("abort", "error"):
+        raise EngineDead(f"vLLM gave a request up: {output.finish_reason}")
+    if output.finish_reason not in ("stop", "length") or not output.token_ids:
+        raise Refusal(
+            f"vLLM ended with {output.finish_reason!r} after {len(output.token_ids)} tokens"
+        )
+    return output
 
 
 def read_in_engine(values_T3: Floats) -> tuple[Floats, Floats]:

@@ -1,12 +1,15 @@
 """A run's numbers per arm, from its finished rows, and the table that shows them.
 
-Every mean is over the run's living questions and travels with its n. Intervals are bootstrap
-intervals over questions. TK and NTE follow the paper (eq. 14, 15), with the retriever's order at
-the same M as the baseline. Arms that cannot be formed without probes pay for them in
-`NTE with probes`; the others have the same NTE in both columns.
+Means of quality are over the living questions that have golden answers, and travel with their n;
+TK is over all living questions. Intervals are bootstrap intervals over questions. NTE follows the
+paper (eq. 15) with the retriever's order at the same M as the baseline, F1 and tokens taken over
+the same questions, those with golden answers. Arms that cannot be formed without probes pay for
+them in `NTE with probes`; the others have the same NTE in both columns.
 """
 
+import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,8 +21,14 @@ from rich.table import Table
 from pipeline.core import cost, stats
 from pipeline.stages.select import ARMS, PROBED_ARMS
 
-PROBE_FIELDS = ("nu0", "steps", "prompt_tokens", "free_rule", "refusal")
-COLUMNS = ("question_id", "metrics", *(f"probes.{name}" for name in PROBE_FIELDS))
+PROBE_FIELDS = ("nu0", "steps", "prompt_tokens", "free_rule")
+COLUMNS = (
+    "question_id",
+    "metrics",
+    "refused",
+    "empty_golds",
+    *(f"probes.{name}" for name in PROBE_FIELDS),
+)
 BASELINE = "retriever"
 
 
@@ -34,36 +43,51 @@ def summarise(parts: Iterable[pa.Table], *, seed: int, samples: int) -> dict[str
     measured = pl.concat([rows for rows, _ in frames])
     probed = pl.concat([rows for _, rows in frames])
     by_arm = {str(key[0]): rows for key, rows in measured.group_by("arm", maintain_order=True)}
-    draw = partial(stats.bootstrap_mean, seed=seed, samples=samples)
-    f1 = {arm: draw(rows["f1"].to_list()) for arm, rows in by_arm.items()}
-    tk = {arm: cost.mean_tokens(rows["prompt_tokens"].to_list()) for arm, rows in by_arm.items()}
-    baseline = {"baseline_f1": f1[BASELINE].value, "baseline_tk": tk[BASELINE]}
-    probe_tokens = float(probed["tokens"].to_numpy().mean())
+    draw = partial(_drawn, seed=seed, samples=samples)
+    baseline = _quality_and_tokens(by_arm[BASELINE])
+    costs = _labelled(probed.with_columns(f1=by_arm[BASELINE]["f1"]))["tokens"].to_list()
+    probe_tokens = cost.mean_tokens(costs)
     arms = []
     for arm in ARMS:
+        rows = by_arm[arm]
+        f1, tk = _quality_and_tokens(rows)
         paid = probe_tokens if arm in PROBED_ARMS else 0.0
-        against = stats.paired_difference(
-            by_arm[arm]["f1"].to_list(),
-            by_arm[BASELINE]["f1"].to_list(),
-            seed=seed,
-            samples=samples,
-        )
+        against = {"baseline_f1": baseline[0], "baseline_tk": baseline[1]}
         arms.append(
             {
                 "arm": arm,
-                "f1": _mean(f1[arm]),
-                "f1_minus_retriever": _mean(against),
-                "sub_em": _mean(draw(by_arm[arm]["sub_em"].to_list())),
-                "em": _mean(draw(by_arm[arm]["em"].to_list())),
-                "tk": _number(tk[arm]),
-                "nte": _number(cost.nte(f1[arm].value, tk[arm], **baseline)),
-                "nte_with_probes": _number(
-                    cost.nte_with_probes(f1[arm].value, tk[arm], paid, **baseline)
-                ),
-                **_without_evidence(by_arm[arm]),
+                "f1": draw(rows["f1"]),
+                "f1_minus_retriever": draw(rows["f1"] - by_arm[BASELINE]["f1"]),
+                "sub_em": draw(rows["sub_em"]),
+                "em": draw(rows["em"]),
+                "tk": _number(cost.mean_tokens(rows["prompt_tokens"].to_list())),
+                "nte": _number(cost.nte(f1, tk, **against)),
+                "nte_with_probes": _number(cost.nte_with_probes(f1, tk, paid, **against)),
+                **_without_evidence(rows),
             }
         )
-    return {"questions": len(probed), "arms": arms, "probe": _probe(probed, by_arm["igp"])}
+    return {
+        "questions": len(probed),
+        "empty_golds": int(probed["empty_golds"].sum()),
+        "arms": arms,
+        "probe": _probe(probed, by_arm["igp"]),
+    }
+
+
+def _labelled(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("f1").is_not_nan())
+
+
+def _quality_and_tokens(rows: pl.DataFrame) -> tuple[float, float]:
+    """Mean F1 and mean prompt tokens of an arm, over the questions where F1 is defined."""
+    labelled = _labelled(rows)
+    f1 = float(labelled["f1"].to_numpy().mean()) if len(labelled) else math.nan
+    return f1, cost.mean_tokens(labelled["prompt_tokens"].to_list())
+
+
+def _drawn(values: pl.Series, *, seed: int, samples: int) -> dict[str, Any]:
+    mean = stats.bootstrap_mean(values.to_list(), seed=seed, samples=samples)
+    return {name: _number(v) if isinstance(v, float) else v for name, v in asdict(mean).items()}
 
 
 def _without_evidence(rows: pl.DataFrame) -> dict[str, Any]:
@@ -76,7 +100,7 @@ def _without_evidence(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _probe(probed: pl.DataFrame, igp: pl.DataFrame) -> dict[str, Any]:
-    refused = probed["refusal"]
+    refused = probed["refused"]
     empty = igp["admitted"] == 0
     return {
         "rollouts": int(probed["rollouts"].sum()),
@@ -105,7 +129,7 @@ def table(metrics: dict[str, Any]) -> Table:
             _shown(row["nte_with_probes"], ".2f"),
             _shown(row["empty_share"], ".2f"),
             _shown(row["refusal_share_without_evidence"], ".2f"),
-            str(row["n"]),
+            str(row["f1"]["n"]),
         )
     shown.caption = "* of the answers given without evidence, the share that refuses"
     return shown
@@ -121,19 +145,11 @@ def _frame(part: pa.Table) -> tuple[pl.DataFrame, pl.DataFrame]:
             "tokens"
         ),
         probes.field("steps").list.len().alias("rollouts"),
-        *(probes.field(name) for name in ("nu0", "free_rule", "refusal")),
+        *(probes.field(name) for name in ("nu0", "free_rule")),
+        "refused",
+        "empty_golds",
     )
     return measured, probed
-
-
-def _mean(mean: stats.Mean) -> dict[str, Any]:
-    return {
-        "value": _number(mean.value),
-        "low": _number(mean.low),
-        "high": _number(mean.high),
-        "n": mean.n,
-        "undefined": mean.undefined,
-    }
 
 
 def _number(value: float) -> float | None:

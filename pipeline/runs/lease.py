@@ -2,7 +2,8 @@
 
 The holder renews its heartbeat every few seconds. A lease of this host is taken over at once when
 its process is dead, and never while it lives; one of another host when its heartbeat is older than
-`EXPIRY_SECONDS` by the reader's clock. Hosts are told apart by their names.
+`EXPIRY_SECONDS` by the reader's clock. A "host" is one boot of one machine and one process
+namespace of it, so containers that share a name do not take each other's leases for dead.
 """
 
 import json
@@ -62,6 +63,7 @@ def _entry(owner: str) -> bytes:
     entry = {
         "owner": owner,
         "host": socket.gethostname(),
+        "place": _place(),
         "pid": os.getpid(),
         "process_start": _process_start(os.getpid()),
         "heartbeat": time.time(),
@@ -109,10 +111,19 @@ def _read(storage: Storage, path: str) -> dict[str, Any] | None:
 
 
 def _alive(holder: dict[str, Any]) -> bool:
-    here = holder["host"] == socket.gethostname()
+    here = holder["place"] == _place()
     if here and holder["process_start"] is not None:
         return bool(holder["process_start"] == _process_start(holder["pid"]))
     return bool(time.time() - holder["heartbeat"] < EXPIRY_SECONDS)
+
+
+def _place() -> str:
+    """This boot of this machine and this process namespace; the name alone where /proc is not."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _process_start(pid: int) -> str | None:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import ProbeConfig
-from pipeline.core.refusals import REFUSAL_PATTERNS_VERSION, is_refusal
 from pipeline.core.uncertainty import (
     information_gain,
     normalised_uncertainty,
@@ -42,7 +41,6 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
         depends_on={
             "generator": generator,
             "prompts": render.fingerprint(render.PROBE_TEMPLATES),
-            "refusals": REFUSAL_PATTERNS_VERSION,
             **cfg.plain(),
         },
         build=build,
@@ -134,7 +132,6 @@ class Probe:
             "margins": [r.margin_T.tolist() for r in rollouts],
             "trace": traces or None,
             "free_rule": free,
-            "refusal": is_refusal(answers[0], extra_patterns=self._cfg.refusal_patterns),
         }
 
 
@@ -153,5 +150,4 @@ def _counts(table: pa.Table) -> dict[str, float]:
         "rollouts": len(steps),
         "tokens": (pc.sum(steps).as_py() or 0)
         + (pc.sum(probes.field("prompt_tokens").flatten()).as_py() or 0),
-        "refusals": pc.sum(probes.field("refusal")).as_py() or 0,
     }

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from pipeline import schema
 from pipeline.config import RetrieverConfig
+from pipeline.engines.base import ModelNotFound
 from pipeline.engines.table import Engines
 from pipeline.stages.stage import Stage, Transform, add_columns
 
@@ -17,8 +18,12 @@ def stage(cfg: RetrieverConfig, index: Mapping[str, Any]) -> Stage:
     """The stage over an index whose manifest is `index`."""
 
     def build(engines: Engines) -> Transform:
+        retriever = engines.retriever
+        if retriever.fingerprint != index["fingerprint"]:
+            raise ModelNotFound(f"{cfg.index}: the index changed while the run was under way")
+
         def retrieve(table: pa.Table) -> pa.Table:
-            hits = engines.retriever.search(table["question"].to_pylist(), n=cfg.n)
+            hits = retriever.search(table["question"].to_pylist(), n=cfg.n)
             rows = [[vars(hit) for hit in row] for row in hits]
             return add_columns(table, {schema.CANDIDATES: rows})
 

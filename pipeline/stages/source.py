@@ -130,9 +130,10 @@ def _source(
     rows: int,
     dead: int,
 ) -> Source:
-    if rows == 0:
+    if rows == dead:
         kept = f" with metadata.split {cfg.split!r}" if cfg.split is not None else ""
-        raise InputError(f"{cfg.questions}: holds no question{kept}")
+        bad = f", and {dead} malformed lines" if dead else ""
+        raise InputError(f"{cfg.questions}: holds no question{kept}{bad}")
     folder = layout.stage_dir("source", fingerprint)
     return Source(folder, fingerprint, files, rows, dead, -(-rows // run.rows_per_shard))
 
@@ -141,12 +142,26 @@ def _rows(run: RunConfig, cfg: InputConfig) -> Iterator[dict[str, Any]]:
     """Rows of the source schema, `candidates` where given, and `dead`; in the file's order."""
     rows = _questions(cfg)
     if cfg.sample is not None:
-        keyed = ((_key(run.seed, row["question_id"]), i, row) for i, row in enumerate(rows))
-        chosen = heapq.nsmallest(cfg.sample, keyed, key=lambda entry: entry[:2])
-        rows = (row for _, _, row in sorted(chosen, key=lambda entry: entry[1]))
+        rows = _sampled(rows, run.seed, cfg.sample)
     if cfg.candidates is not None and cfg.corpus is not None:
         rows = _with_candidates(list(rows), cfg.candidates, cfg.corpus)
     return rows
+
+
+def _sampled(rows: Iterator[dict[str, Any]], seed: int, size: int) -> Iterator[dict[str, Any]]:
+    """A seeded sample of the good rows, and every dead one, in the file's order."""
+    dead: list[tuple[int, dict[str, Any]]] = []
+
+    def keyed() -> Iterator[tuple[bytes, int, dict[str, Any]]]:
+        for i, row in enumerate(rows):
+            if row[schema.DEAD.name] is None:
+                yield _key(seed, row["question_id"]), i, row
+            else:
+                dead.append((i, row))
+
+    chosen = heapq.nsmallest(size, keyed(), key=lambda entry: entry[:2])
+    kept = [*((i, row) for _, i, row in chosen), *dead]
+    return (row for _, row in sorted(kept, key=lambda entry: entry[0]))
 
 
 def _questions(cfg: InputConfig) -> Iterator[dict[str, Any]]:
@@ -197,7 +212,7 @@ def _with_candidates(
     if absent := sorted(needed - contents.keys()):
         raise InputError(f"{corpus}: has no passage {absent[0]!r}, named in {candidates}")
     for row in rows:
-        entries = lists.get(row["question_id"])
+        entries = lists[row["question_id"]] if row[schema.DEAD.name] is None else None
         made = None if entries is None else [_candidate(entry, contents) for entry in entries]
         yield {**row, schema.CANDIDATES.name: made}
 

@@ -5,10 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import BuildIndexConfig, RetrieverConfig
+from pipeline.config import (
+    BuildIndexConfig,
+    GeneratorConfig,
+    InputConfig,
+    OfflineIgpConfig,
+    ProbeConfig,
+    RetrieverConfig,
+    SelectionConfig,
+)
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.bm25 import Bm25Retriever, build_index, read_manifest
+from pipeline.engines.table import Engines
 from pipeline.readers import InputError
+from pipeline.stages import retrieve
 
 pytestmark = pytest.mark.engine
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -91,6 +101,31 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text("\n")
     with pytest.raises(InputError, match="holds no passage"):
         build(tmp_path / "corpus.jsonl", tmp_path / "index")
+
+
+def test_a_manifest_that_is_not_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "winnow.json").write_text("{")
+    with pytest.raises(ModelNotFound, match="winnow.json: not a manifest"):
+        read_manifest(str(tmp_path))
+
+
+def test_an_index_that_was_rebuilt_from_another_corpus_is_not_searched(tmp_path: Path) -> None:
+    cfg = RetrieverConfig(index=str(tmp_path / "index"))
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": "a", "contents": "one text"}\n')
+    build(corpus, tmp_path / "index")
+    planned = retrieve.stage(cfg, read_manifest(str(tmp_path / "index")))
+    corpus.write_text('{"id": "a", "contents": "another text"}\n')
+    build(corpus, tmp_path / "index")
+    whole = OfflineIgpConfig(
+        input=InputConfig(questions="q.jsonl"),
+        retriever=cfg,
+        generator=GeneratorConfig(engine="fake", model="fake"),
+        probe=ProbeConfig(template="literal", top_k=8, max_tokens=4),
+        selection=SelectionConfig(threshold=0, top_m=1, empty_context="frame"),
+    )
+    with pytest.raises(ModelNotFound, match="the index changed while the run was under way"):
+        planned.build(Engines(whole))
 
 
 def test_a_missing_index_is_named_with_the_way_to_build_it(tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ class Subject:
         return self.runner.run(go())
 
 
+def test_every_engine_of_the_table_is_a_variant() -> None:
+    assert {variant.partition("-")[0] for variant in VARIANTS} == GENERATORS.keys()
+
+
 @contextmanager
 def running(variant: str, folder: Path) -> Iterator[Subject]:
     engine, _, mode = variant.partition("-")

@@ -95,6 +95,15 @@ def test_v1_follows_a_row_that_moves(way: MoveDirectionality, expected: list[int
     assert rewritten(before, processor.apply(before.clone())) == expected
 
 
+def test_v1_follows_a_swap_whichever_row_is_the_probe() -> None:
+    for probe_row, plain_row in ((0, 1), (1, 0)):
+        processor = v1()
+        processor.update_state(update(size=2, added=[(probe_row, PROBE), (plain_row, PLAIN)]))
+        processor.update_state(update(size=2, moved=[(0, 1, MoveDirectionality.SWAP)]))
+        before = logits(2)
+        assert rewritten(before, processor.apply(before.clone())) == [plain_row]
+
+
 def test_v1_swaps_two_probes_and_a_plain_row() -> None:
     processor = v1()
     processor.update_state(update(size=3, added=[(0, PROBE), (1, PLAIN), (2, PROBE)]))

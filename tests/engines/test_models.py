@@ -1,14 +1,17 @@
 """What a generator is: hashes, versions, end tokens, prompts as token ids."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound, Refusal, split_contents
-from pipeline.engines.models import describe, folder_hash
+from pipeline.engines.models import describe, folder_hash, pin
 from pipeline.engines.tokenizer import HfTokenizer
 
 
@@ -69,15 +72,71 @@ def test_a_folder_without_a_config_is_named(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_chat_template_is_refused_where_one_is_needed(
-    demo_folder: Path, tmp_path: Path
+    tiny_folder: Path, tmp_path: Path
 ) -> None:
-    folder = tokenizer_only(demo_folder, tmp_path / "base")
+    folder = tmp_path / "base"
+    shutil.copytree(tiny_folder, folder)
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(ModelNotFound, match="set probe.template and answer.template to literal"):
         describe(config(folder), needs_chat=True)
     describe(config(folder), needs_chat=False)
     with pytest.raises(Refusal, match="no chat template"):
         HfTokenizer(config(folder)).encode([{"role": "user", "content": "hello"}])
+
+
+def test_a_folder_without_weights_is_named(demo_folder: Path, tmp_path: Path) -> None:
+    folder = tokenizer_only(demo_folder, tmp_path / "weightless")
+    with pytest.raises(ModelNotFound, match="holds no weights"):
+        describe(config(folder), needs_chat=False)
+
+
+def test_an_end_token_beyond_the_tokenizer_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+    folder = tokenizer_only(demo_folder, tmp_path / "odd")
+    generation = json.loads((folder / "generation_config.json").read_text())
+    generation["eos_token_id"] = [2, 999_999]
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    with pytest.raises(ModelNotFound, match="declares end token 999999"):
+        HfTokenizer(config(folder))
+
+
+def test_a_chat_template_that_does_not_parse_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+    folder = tokenizer_only(demo_folder, tmp_path / "broken")
+    (folder / "chat_template.jinja").write_text("{% for message in %}")
+    with pytest.raises(ModelNotFound, match="chat template cannot be used"):
+        HfTokenizer(config(folder))
+
+
+def test_a_window_longer_than_the_models_positions_is_refused(tiny_folder: Path) -> None:
+    with pytest.raises(ModelNotFound, match="has 2048 positions; allowed: 64 to 2048"):
+        describe(config(tiny_folder, max_model_len=4096), needs_chat=False)
+
+
+def test_a_hub_id_is_pinned_to_the_commit_that_its_branch_names(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    # The hub's own cache layout; a process of its own, since its place is read at import.
+    commit = "c" * 40
+    cached = tmp_path / "hub" / "models--org--model"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    (cached / "snapshots").mkdir()
+    tokenizer_only(demo_folder, cached / "snapshots" / commit)
+    code = (
+        "from pipeline.config import GeneratorConfig\n"
+        "from pipeline.engines.models import describe, pin\n"
+        "cfg = pin(GeneratorConfig(engine='transformers', model='org/model'))\n"
+        "print(cfg.revision, describe(cfg, needs_chat=True)['model'])\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == f"{commit} ['org/model', '{commit}']", done.stderr
+
+
+def test_a_local_folder_needs_no_pin(tiny_folder: Path) -> None:
+    cfg = config(tiny_folder)
+    assert pin(cfg) == cfg
 
 
 def test_a_literal_prompt_gets_no_bos_that_the_tokenizer_does_not_add(demo_folder: Path) -> None:
@@ -115,6 +174,12 @@ def test_named_stop_tokens_replace_the_declared_ones(demo_folder: Path) -> None:
 def test_contents_split_into_title_and_text() -> None:
     assert split_contents('"A title"\nand text\nof lines') == ("A title", "and text\nof lines")
     assert split_contents("only text") == ("", "only text")
+
+
+def test_a_title_keeps_the_quotes_that_are_its_own() -> None:
+    assert split_contents('"Heroes" (album)\ntext')[0] == '"Heroes" (album)'
+    assert split_contents('""Heroes" (album)"\ntext')[0] == '"Heroes" (album)'
+    assert split_contents('"\ntext')[0] == '"'
 
 
 @pytest.mark.engine

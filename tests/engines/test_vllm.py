@@ -1,6 +1,7 @@
 """vLLM engines that refuse, and one that dies."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from pipeline.config import GeneratorConfig, ProbeConfig
 from pipeline.engines.base import EngineDead, ModelNotFound, Refusal
-from pipeline.engines.vllm import VllmGenerator, read_in_engine
+from pipeline.engines.vllm import VllmGenerator, checked, read_in_engine
 
 PROBE = ProbeConfig(template="literal", top_k=128, max_tokens=8)
 
@@ -69,6 +70,37 @@ def test_the_runner_up_is_minus_the_margin_and_a_tie_has_margin_zero() -> None:
     u_T, margin_T = read_in_engine(values_T3)
     assert u_T.tolist() == [0.25, 0.5]
     assert margin_T.tolist() == [1.5, 0.0]
+
+
+def test_u_that_is_not_a_number_is_refused_for_its_row() -> None:
+    with pytest.raises(Refusal, match="not finite"):
+        read_in_engine(np.array([[0.5, 0.5, -1.0], [np.nan] * 3], dtype=np.float32))
+
+
+@dataclass
+class Output:
+    """The part of vLLM's CompletionOutput that tells how it ended."""
+
+    finish_reason: str | None
+    token_ids: tuple[int, ...] = (5,)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_an_output_that_ended_as_it_should_is_kept(reason: str) -> None:
+    output = Output(reason)
+    assert checked(output) is output
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_output_that_the_engine_gave_up_is_no_answer(reason: str) -> None:
+    with pytest.raises(EngineDead, match=reason):
+        checked(Output(reason))
+
+
+@pytest.mark.parametrize("output", [Output("repetition"), Output(None), Output("stop", ())])
+def test_any_other_end_is_refused(output: Output) -> None:
+    with pytest.raises(Refusal, match="vLLM ended with"):
+        checked(output)
 
 
 def test_values_that_are_no_uncertainties_are_an_error() -> None:

@@ -1,6 +1,7 @@
 """The main job as a process: killed, stopped, resumed, repeated, changed."""
 
 import json
+import math
 import signal
 import subprocess
 from pathlib import Path
@@ -92,6 +93,28 @@ def test_another_threshold_and_budget_make_no_rollout(undisturbed: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     rows = finished_rows(only_run(undisturbed, "other"))
     assert max(len(arms[0]["evidence"]) for arms in rows["arms"].to_pylist()) == 1
+
+
+def test_an_infinite_threshold_only_reorders_and_is_written_as_strict_json(
+    undisturbed: Path,
+) -> None:
+    done = run(overrides(undisturbed.parent, run__name="rerank", selection__threshold="-.inf"))
+    assert done.returncode == 0, done.stderr
+    folder = only_run(undisturbed, "rerank")
+    manifest = json.loads((folder / "manifest.json").read_text(), parse_constant=pytest.fail)
+    assert float(manifest["config"]["selection"]["threshold"]) == -math.inf
+    for row in finished_rows(folder).to_pylist():
+        gains = [row["gains"][piece["position"]] for piece in row["arms"][0]["evidence"]]
+        assert gains == sorted(row["gains"], reverse=True)
+
+
+def test_more_resamples_change_the_intervals_of_a_finished_run(undisturbed: Path) -> None:
+    before = json.loads((only_run(undisturbed) / "metrics.json").read_text())
+    again = run(overrides(undisturbed.parent, evaluation__bootstrap_samples=300))
+    assert again.returncode == 0, again.stderr
+    after = json.loads((only_run(undisturbed) / "metrics.json").read_text())
+    assert after["arms"][3]["f1"]["value"] == before["arms"][3]["f1"]["value"]
+    assert after["arms"][3]["f1"]["high"] != before["arms"][3]["f1"]["high"]
 
 
 def test_the_run_directory_holds_what_it_should(undisturbed: Path) -> None:

@@ -39,19 +39,21 @@ def probe(nu0: float, prompts: list[int], steps: list[int], **flags: bool) -> di
         "nu0": nu0,
         "prompt_tokens": prompts,
         "steps": steps,
-        **{"free_rule": False, "refusal": False, **flags},
+        **{"free_rule": False, **flags},
     }
 
 
 def row(name: str, probes: dict[str, Any], **arms: dict[str, Any]) -> dict[str, Any]:
     """One question; an arm that is not given scores 0 with 10 tokens and no evidence."""
     measured = [arms.get(arm, metric(arm, 0.0, 10, 0)) for arm in ARMS]
-    return {"question_id": name, "metrics": measured, "probes": probes}
+    values = {"metrics": measured, "probes": probes, "refused": False, "empty_golds": 1}
+    return {"question_id": name, **values}
 
 
 def part(rows: Sequence[dict[str, Any]]) -> pa.Table:
     """Rows as a part of the finished run."""
-    columns = pa.schema([schema.COLUMNS[name] for name in ("question_id", "metrics", "probes")])
+    names = ("question_id", "metrics", "probes", "refused", "empty_golds")
+    columns = pa.schema([schema.COLUMNS[name] for name in names])
     return pa.Table.from_pylist(list(rows), schema=columns)
 
 
@@ -65,17 +67,20 @@ ROWS = [
     ),
     row(
         "q1",
-        probe(0.25, [4], [2], free_rule=True, refusal=True),
+        probe(0.25, [4], [2], free_rule=True),
         igp=metric("igp", 0.5, 10, 0, refusal=True),
         retriever=metric("retriever", 0.25, 60, 2),
     ),
     row(
         "q2",
-        probe(0.75, [3, 5], [3, 2], refusal=True),
+        probe(0.75, [3, 5], [3, 2]),
         igp=metric("igp", 0.0, 30, 1, refusal=True),
         retriever=metric("retriever", 0.75, 60, 2),
     ),
 ]
+
+
+ROWS = [one | {"refused": one["question_id"] in ("q1", "q2")} for one in ROWS]
 
 
 def summary(rows: Sequence[dict[str, Any]] = ROWS) -> dict[str, Any]:
@@ -165,6 +170,22 @@ def test_undefined_scores_are_left_out_of_the_mean_and_counted() -> None:
     assert (igp["n"], igp["f1"]["n"], igp["f1"]["undefined"]) == (4, 3, 1)
     assert igp["f1_minus_retriever"]["undefined"] == 1
     assert igp["tk"] == pytest.approx(20)
+
+
+def test_nte_takes_quality_and_tokens_over_the_same_questions() -> None:
+    # A long prompt of a question without golds says nothing about quality per token.
+    unlabelled = row(
+        "q3",
+        probe(0.5, [900], [1]),
+        **{name: metric(name, NAN, 1000, 1) for name in ARMS},
+    )
+    both, alone = arm(summary([*ROWS, unlabelled]), "igp"), arm(summary(), "igp")
+    assert (both["nte"], both["nte_with_probes"]) == (alone["nte"], alone["nte_with_probes"])
+    assert both["tk"] == pytest.approx(265)  # (20 + 10 + 30 + 1000) / 4
+
+
+def test_golds_that_normalise_to_nothing_are_counted() -> None:
+    assert summary()["empty_golds"] == 3
 
 
 def test_what_has_no_value_is_none_and_not_zero() -> None:

@@ -141,16 +141,35 @@ def test_a_process_id_that_nobody_has_is_not_the_holder(storage: Storage) -> Non
 
 
 def test_a_fresh_lease_of_another_host_is_refused(storage: Storage) -> None:
-    leave(storage, host="elsewhere", heartbeat=time.time() - lease.EXPIRY_SECONDS + 10)
+    leave(
+        storage,
+        host="elsewhere",
+        place="elsewhere",
+        heartbeat=time.time() - lease.EXPIRY_SECONDS + 10,
+    )
     with pytest.raises(LeaseHeld, match="on elsewhere, heartbeat 50 s ago"), hold(storage, ["run"]):
         pass
     assert entry(storage)["host"] == "elsewhere"
 
 
 def test_a_lapsed_lease_of_another_host_is_taken_over(storage: Storage) -> None:
-    leave(storage, host="elsewhere", heartbeat=time.time() - lease.EXPIRY_SECONDS - 1)
+    leave(
+        storage,
+        host="elsewhere",
+        place="elsewhere",
+        heartbeat=time.time() - lease.EXPIRY_SECONDS - 1,
+    )
     with hold(storage, ["run"]):
         assert entry(storage)["host"] == socket.gethostname()
+
+
+def test_a_fresh_lease_of_another_process_namespace_of_the_same_host_is_refused(
+    storage: Storage,
+) -> None:
+    # Its process id means nothing here: that no such process lives here does not make it dead.
+    leave(storage, place="another container", pid=2**22 + 1, process_start="1")
+    with pytest.raises(LeaseHeld), hold(storage, ["run"]):
+        pass
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40])
@@ -244,6 +263,7 @@ def test_the_files_of_a_lease_are_json(storage: Storage) -> None:
         assert set(json.loads(storage.read_bytes("run/lease.json"))) == {
             "owner",
             "host",
+            "place",
             "pid",
             "process_start",
             "heartbeat",

@@ -89,7 +89,7 @@ def stages(cfg: OfflineIgpConfig, *, index: Mapping[str, Any] | None = None) -> 
             generator=generator,
         ),
         answer.stage(cfg.answer, passage_format=shown, generator=generator),
-        evaluate.stage(cfg.probe.refusal_patterns),
+        evaluate.stage(cfg.evaluation.refusal_patterns),
     ]
 
 

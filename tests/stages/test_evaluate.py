@@ -21,7 +21,7 @@ from pipeline.stages import evaluate
 from pipeline.stages.stage import run_stage
 from tests.stages.tables import table
 
-COLUMNS = ["question_id", "golden_answers", "arms", "answers"]
+COLUMNS = ["question_id", "golden_answers", "probes", "arms", "answers"]
 
 
 def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
@@ -47,7 +47,13 @@ def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
         for i, text in enumerate(dict.fromkeys(texts.values()))
         if text is not None
     ]
-    return {"question_id": "q", "golden_answers": list(golds), "arms": arms, "answers": answers}
+    return {
+        "question_id": "q",
+        "golden_answers": list(golds),
+        "probes": {"answers": ["Ada.", "Ada."]},
+        "arms": arms,
+        "answers": answers,
+    }
 
 
 # A model that does not exist: any attempt to build an engine fails.
@@ -59,13 +65,17 @@ NO_ENGINE = OfflineIgpConfig(
 )
 
 
-def run(*rows: dict[str, Any], refusal_patterns: Sequence[str] = ()) -> list[list[dict[str, Any]]]:
-    """The metrics of each row."""
+def evaluated(*rows: dict[str, Any], refusal_patterns: Sequence[str] = ()) -> pa.Table:
+    """The block with what the stage adds."""
     stage = evaluate.stage(refusal_patterns)
     block = table(rows, COLUMNS)
     block = block.append_column(schema.DEAD, pa.array([None] * len(rows), schema.DEAD.type))
-    made = asyncio.run(run_stage(stage, stage.build(Engines(NO_ENGINE)), block))
-    found = made["metrics"].to_pylist()
+    return asyncio.run(run_stage(stage, stage.build(Engines(NO_ENGINE)), block))
+
+
+def run(*rows: dict[str, Any], refusal_patterns: Sequence[str] = ()) -> list[list[dict[str, Any]]]:
+    """The metrics of each row."""
+    found = evaluated(*rows, refusal_patterns=refusal_patterns)["metrics"].to_pylist()
     assert isinstance(found, list)
     return found
 
@@ -145,6 +155,17 @@ def test_refusals_are_flagged_by_the_list_and_by_extra_patterns() -> None:
     given = row(["Ada"], igp="I'm sorry, but I can't.", retriever="No comment.")
     assert [m["refusal"] for m in run(given)[0]] == [True, False]
     assert [m["refusal"] for m in run(given, refusal_patterns=["no comment"])[0]] == [True, True]
+
+
+def test_the_rollout_without_evidence_is_flagged_when_it_refuses() -> None:
+    refusing = row(["Ada"], igp="Ada") | {"probes": {"answers": ["I cannot answer that.", "Ada"]}}
+    with_evidence = row(["Ada"], igp="Ada") | {"probes": {"answers": ["Ada", "I cannot answer."]}}
+    assert evaluated(refusing, with_evidence)["refused"].to_pylist() == [True, False]
+
+
+def test_golds_that_normalise_to_nothing_are_counted() -> None:
+    rows = [row(["the", "Ada", "?"], igp="Ada"), row(["Ada"], igp="Ada"), row([], igp="Ada")]
+    assert evaluated(*rows)["empty_golds"].to_pylist() == [2, 0, 0]
 
 
 def test_blocks_of_any_size_give_the_same_metrics() -> None:

@@ -65,7 +65,6 @@ def test_the_gain_of_a_passage_is_the_uncertainty_that_it_takes_away() -> None:
         "margins": [[2.0, 2.0], [2.0], [2.0, 2.0, 2.0]],
         "trace": None,
         "free_rule": False,
-        "refusal": False,
     }
 
 
@@ -136,7 +135,7 @@ def test_a_dead_question_comes_out_of_the_stage_with_stage_and_reason() -> None:
     assert [entry and entry["stage"] for entry in made["dead"].to_pylist()] == [None, "probe"]
     assert made["gains"].to_pylist() == [[0.25], None]
     # Two rollouts of 2 + 1 steps after prompts of 4 + 7 words; the dead question does not count.
-    assert dict(stage.counts(made)) == {"rollouts": 2, "tokens": 14, "refusals": 0}
+    assert dict(stage.counts(made)) == {"rollouts": 2, "tokens": 14}
 
 
 def test_an_engine_that_is_lost_is_not_taken_for_a_refusal() -> None:
@@ -177,10 +176,12 @@ def test_questions_do_not_wait_for_each_other() -> None:
     assert [one["error"] for one in made] == [None, None]
 
 
-def test_a_refusal_of_the_model_is_flagged_by_its_words() -> None:
-    (plain,) = run([row()], ScriptedGenerator(U))
-    (flagged,) = run([row()], ScriptedGenerator(U), refusal_patterns=("assistant",))
-    assert (plain["probes"]["refusal"], flagged["probes"]["refusal"]) == (False, True)
+def test_logits_that_are_not_numbers_kill_the_question_and_name_the_passage() -> None:
+    broken = {**U, "south": [float("nan")]}
+    made = run([row(NORTH, SOUTH), row(NORTH)], ScriptedGenerator(broken))
+    assert made[0]["error"].startswith("rollout with passage 'p-south': no usable uncertainty")
+    assert (made[0]["probes"], made[0]["gains"]) == (None, None)
+    assert made[1]["error"] is None
 
 
 def fake(*, trace: bool = False) -> FakeGenerator:

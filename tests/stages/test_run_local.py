@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.config import OfflineIgpConfig
-from pipeline.report.summary import summarise
+from pipeline.report import summary
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
@@ -169,8 +169,8 @@ def test_under_the_free_rule_the_admissions_are_the_same_with_fewer_rollouts(
 
 def test_the_summary_of_a_run_counts_every_question(tmp_path: Path) -> None:
     plan, _ = run(config(tmp_path))
-    parts = plans.contexts(plan, Storage(plan.root), ["question_id", "metrics", "probes"])
-    metrics = summarise(parts, seed=1, samples=100)
+    parts = plans.contexts(plan, Storage(plan.root), summary.COLUMNS)
+    metrics = summary.summarise(parts, seed=1, samples=100)
     assert metrics["questions"] == 50
     assert [arm["n"] for arm in metrics["arms"]] == [50] * len(ARMS)
     rows = finished(plan).to_pylist()

@@ -206,6 +206,24 @@ def test_a_larger_sample_contains_the_smaller_one(given: InputConfig, storage: S
     assert small < large
 
 
+def test_a_sample_is_of_good_lines_and_no_bad_one_is_dropped(
+    given: InputConfig, storage: Storage, write: Write
+) -> None:
+    path = write("bad.jsonl", [*QUESTIONS[:4], *["oops"] * 20])
+    cfg = changed(given, questions=path, sample=2, on_bad_row="dead_letter")
+    found = source.prepare(cut(), cfg, storage)
+    assert (found.rows, found.dead) == (22, 20)
+    assert sum(name.startswith("q") for name in ids(found, storage)) == 2
+
+
+def test_bad_lines_alone_are_no_questions(
+    given: InputConfig, storage: Storage, write: Write
+) -> None:
+    cfg = changed(given, questions=write("bad.jsonl", ["oops"]), on_bad_row="dead_letter")
+    with pytest.raises(InputError, match="holds no question, and 1 malformed lines"):
+        source.prepare(cut(), cfg, storage)
+
+
 def test_a_sample_larger_than_the_file_is_the_file(given: InputConfig, storage: Storage) -> None:
     found = source.prepare(cut(), changed(given, sample=100), storage)
     assert found.rows == 7
