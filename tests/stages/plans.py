@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs import offline_igp
 from pipeline.config import (
     AnswerConfig,
     GeneratorConfig,
@@ -15,9 +16,8 @@ from pipeline.config import (
     RunConfig,
     SelectionConfig,
 )
-from pipeline.engines.models import describe
 from pipeline.runs.storage import Storage
-from pipeline.stages import answer, evaluate, probe, retrieve, select, source
+from pipeline.stages import retrieve, source
 from pipeline.stages.plan import Plan, make_plan
 from pipeline.stages.stage import Stage
 
@@ -75,22 +75,8 @@ def config(folder: Path, **sections: Mapping[str, Any]) -> OfflineIgpConfig:
 
 def stages(cfg: OfflineIgpConfig, *, index: Mapping[str, Any] | None = None) -> list[Stage]:
     """The stages of the main job; `index` puts retrieval before them."""
-    generator = describe(cfg.generator, needs_chat=False)
-    shown = cfg.probe.passage_format
     first = [] if index is None else [retrieve.stage(RetrieverConfig(index="index"), index)]
-    return [
-        *first,
-        probe.stage(cfg.probe, generator),
-        select.stage(
-            cfg.selection,
-            cfg.answer,
-            passage_format=shown,
-            seed=cfg.run.seed,
-            generator=generator,
-        ),
-        answer.stage(cfg.answer, passage_format=shown, generator=generator),
-        evaluate.stage(cfg.evaluation.refusal_patterns),
-    ]
+    return [*first, *offline_igp.stages(cfg)]
 
 
 def prepared(cfg: OfflineIgpConfig) -> Plan:
