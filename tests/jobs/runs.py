@@ -1,5 +1,6 @@
 """What job tests share: a small run with a fake model, as a config file and as a command."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -97,8 +98,12 @@ def wait_for_parts(root: Path, stage: str, count: int, seconds: float = 90) -> N
 
 
 def family(process: "subprocess.Popen[bytes]") -> dict[psutil.Process, str]:
-    """Every process below a job, with its name."""
-    return {p: p.name() for p in psutil.Process(process.pid).children(recursive=True)}
+    """Every process below a job, with its name; one that ends while we look is left out."""
+    names = {}
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names[child] = child.name()
+    return names
 
 
 def none_left(processes: dict[psutil.Process, str], seconds: float = 30) -> bool:
