@@ -1,0 +1,49 @@
+"""The models that are asked: what they are, and how fast they run."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from pipeline.config.base import Frozen, model_name
+
+
+class RuntimeConfig(Frozen):
+    """How fast the generator runs: never part of a fingerprint.
+
+    In float32 none of it changes a decision; in 16 bits another batch can flip a near-tie.
+    """
+
+    max_num_seqs: int = Field(64, ge=1, description="sequences decoded together")
+    threads: int = Field(1, ge=1, description="CPU threads of the model")
+    kv_cache_gib: float | None = Field(1.0, gt=0, description="KV cache on a CPU; null on a GPU")
+    enforce_eager: bool = Field(True, description="skip compilation: faster start, slower steps")
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="share of a GPU's memory")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica")
+
+
+class GeneratorConfig(Frozen):
+    """The model that is probed and that answers."""
+
+    engine: Literal["vllm", "transformers", "fake"] = Field("vllm", description="generator engine")
+    model: Annotated[str, AfterValidator(model_name)] = Field(
+        description="Hugging Face id or local folder; fake: its temper"
+    )
+    revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
+    max_model_len: int = Field(2048, ge=64, description="window in tokens, prompt and answer")
+    bos: Literal["auto", "always", "never"] = Field(
+        "auto", description="BOS before a literal prompt; auto: where the tokenizer adds one"
+    )
+    chat_date: str = Field(
+        "26 Jul 2024", description="date for chat templates that ask for one; never today's"
+    )
+    stop_tokens: tuple[str, ...] | None = Field(
+        None, description="end tokens; null: all that model, tokenizer and chat template declare"
+    )
+    probe_mode: Literal["in_engine", "flat_logprobs"] = Field(
+        "in_engine", description="vLLM: entropy inside the engine, or from K log-probabilities"
+    )
+    max_logprobs: int | None = Field(
+        None, ge=1, description="vLLM: cap on returned log-probabilities; null: as many as top_k"
+    )
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="speed settings")
