@@ -11,14 +11,15 @@ from pipeline.paths import absolute
 SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
 
-def _place(path: str) -> str:
+def place(path: str) -> str:
+    """An absolute local path, or a URI as it is; ValueError for a scheme that is not known."""
     scheme, sign, _ = path.partition("://")
     if sign and scheme not in SCHEMES:
         raise ValueError(f"unknown scheme {scheme!r}; allowed: {', '.join(SCHEMES)}, or a path")
     return absolute(path)
 
 
-Path: TypeAlias = Annotated[str, AfterValidator(_place)]
+Path: TypeAlias = Annotated[str, AfterValidator(place)]
 """A local path, made absolute so that it means the same in every worker, or a URI."""
 
 

@@ -102,6 +102,7 @@ def test_shards_hold_the_questions_in_the_order_of_the_file(
         "question_id": "q0",
         "question": "Question 0?",
         "golden_answers": ["answer 0"],
+        "judgements": None,
         "candidates": [
             {"passage_id": "b", "title": "", "text": "Only text of B.", "score": 2.5},
             {"passage_id": "a", "title": "Title A", "text": "Text of A.", "score": None},
@@ -145,6 +146,7 @@ def test_the_count_equals_what_prepare_writes(given: InputConfig, storage: Stora
         (cut(), given),
         (cut(2, seed=5), changed(given, sample=3)),
         (cut(100), changed(given, split="dev")),
+        (cut(100), changed(given, fold=(1, 2))),
     ):
         assert source.count(run, cfg) == source.prepare(run, cfg, storage)
 
@@ -232,6 +234,18 @@ def test_a_sample_larger_than_the_file_is_the_file(given: InputConfig, storage: 
 def test_the_split_keeps_its_questions(given: InputConfig, storage: Storage) -> None:
     found = source.prepare(cut(), changed(given, split="dev"), storage)
     assert ids(found, storage) == ["q1", "q3", "q5"]
+
+
+def test_the_folds_share_the_questions_out(given: InputConfig, storage: Storage) -> None:
+    def kept(*fold: int) -> set[str]:
+        found = source.prepare(cut(), changed(given, fold=fold), storage)
+        tables = [storage.read_table(layout.part(found.folder, s)) for s in range(found.shards)]
+        return {name for table in tables for name in table["question_id"].to_pylist()}
+
+    everything = source.prepare(cut(), given, storage)
+    parts = [kept(1, 3), kept(2, 3), kept(3, 3)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == everything.rows
+    assert kept(1, 1) == set.union(*parts)
 
 
 def test_a_bad_line_stops_the_run_or_becomes_a_dead_row_in_its_place(

@@ -1,8 +1,8 @@
-"""Tests of pipeline.readers: every bad line is named by file, line and reason."""
+"""Tests of pipeline.readers.lines, on FlashRAG questions: every bad line is named by file, line and
+reason."""
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline import readers
-from pipeline.readers import BadLine, InputError
+from pipeline.readers import BadLine
+from tests.readers.files import Write, encoded, refusal
 
 GOOD = {"id": "q1", "question": "Who?", "golden_answers": ["Ada"], "metadata": {"split": "dev"}}
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Writes lines (objects, texts or bytes) as a JSON Lines file; its path."""
-
-    def write_lines(*lines: Any) -> str:
-        path = tmp_path / "in.jsonl"
-        path.write_bytes(b"".join(encoded(line) + b"\n" for line in lines))
-        return str(path)
-
-    return write_lines
-
-
-def encoded(line: Any) -> bytes:
-    """A line's bytes: bytes as they are, a text in UTF-8, anything else as JSON."""
-    if isinstance(line, bytes):
-        return line
-    return (line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)).encode()
-
-
-def refusal(read: Callable[[str], Any], path: str) -> str:
-    """The message with which reading a file stops, without the path before it."""
-    with pytest.raises(InputError) as caught:
-        list(read(path))
-    message = str(caught.value)
-    assert message.startswith(path)
-    assert "\n" not in message
-    return message.removeprefix(path)
 
 
 def test_a_question_line_becomes_our_columns(write: Write) -> None:
@@ -182,66 +152,6 @@ def test_an_id_of_a_bad_line_may_be_used_again(write: Write) -> None:
     path = write({"id": "q1", "question": ""}, GOOD)
     bad: list[BadLine] = []
     assert [row["question_id"] for row in readers.questions(path, bad.append)] == ["q1"]
-
-
-def test_passages_have_contents_or_text(write: Write) -> None:
-    path = write({"id": 1, "contents": '"T"\nx', "text": "y"}, {"id": 2, "text": "z"})
-    assert list(readers.passages(path)) == [
-        {"passage_id": "1", "contents": '"T"\nx'},
-        {"passage_id": "2", "contents": "z"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ({"id": "p2", "contents": ""}, "contents must be a text that is not empty, got ''"),
-        ({"id": "p2"}, "text must be a text that is not empty, got None"),
-        ({"contents": "x"}, "id must be"),
-        ({"id": "p1", "contents": "x"}, "id 'p1' stands already in line 1"),
-    ],
-)
-def test_a_bad_passage_is_refused(write: Write, line: Any, reason: str) -> None:
-    message = refusal(readers.passages, write({"id": "p1", "contents": "x"}, line))
-    assert message.startswith(":2: ") and reason in message
-
-
-@pytest.mark.parametrize("ids", ["id", "question_id"])
-@pytest.mark.parametrize("key", ["candidates", "passages"])
-def test_candidate_lists_keep_their_order_and_scores(write: Write, ids: str, key: str) -> None:
-    path = write({ids: 1, key: [{"id": "b", "score": 2}, {"id": 7}]}, {ids: 2, key: []})
-    assert list(readers.candidates(path)) == [
-        {
-            "question_id": "1",
-            "candidates": [{"passage_id": "b", "score": 2}, {"passage_id": "7", "score": None}],
-        },
-        {"question_id": "2", "candidates": []},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ({"id": "q2"}, "passages must be a list of objects, got None"),
-        ({"id": "q2", "candidates": {"id": "a"}}, "candidates must be a list of objects"),
-        ({"id": "q2", "candidates": ["a"]}, "candidates must be a list of objects, got ['a']"),
-        ({"id": "q2", "candidates": [{"score": 1}]}, "id must be a text or a number, got None"),
-        (
-            {"id": "q2", "candidates": [{"id": "a", "score": "high"}]},
-            "score of 'a' must be a number, got 'high'",
-        ),
-        (
-            {"id": "q2", "candidates": [{"id": "a", "score": True}]},
-            "score of 'a' must be a number, got True",
-        ),
-        ({"id": "q2", "candidates": [{"id": "a"}, {"id": "a"}]}, "passage 'a' stands twice"),
-        ({"candidates": []}, "id must be a text or a number, got None"),
-        ({"id": "q1", "candidates": []}, "id 'q1' stands already in line 1"),
-    ],
-)
-def test_a_bad_candidate_list_is_refused(write: Write, line: Any, reason: str) -> None:
-    message = refusal(readers.candidates, write({"id": "q1", "candidates": []}, line))
-    assert message.startswith(":2: ") and reason in message
 
 
 # Texts that cut lines elsewhere (U+2028, U+0085, \r), but any other character too.

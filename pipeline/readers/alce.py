@@ -1,0 +1,53 @@
+"""ALCE: [{question, docs: [{title, text}], qa_pairs | answers | claims}], as one JSON array or as
+JSON Lines.
+
+Golden answers are the short answers of all `qa_pairs` (ASQA), or else `answers`, a list of texts
+or of lists of aliases (QAMPARI), each text once, in the file's order. `claims` (ELI5) give none:
+they are sentences that an answer should entail, not answers to be matched. All three, and the
+long `answer`, stay in the metadata. A document without an id is known by a hash of its contents.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.readers import fields, json_items
+from pipeline.readers.fields import Value
+from pipeline.readers.lines import OnBad, Row, checked, of_json, refuse
+
+IDS = ("id", "sample_id", "question_id")
+_KEPT = ("qa_pairs", "answers", "claims", "answer")
+
+
+def questions(path: str, on_bad: OnBad = refuse) -> Iterator[Row]:
+    """Rows of the questions with `candidates`, which carry their contents."""
+    return checked(json_items.rows(path), of_json(_question), "question_id", on_bad)
+
+
+def _question(value: Value) -> Row:
+    documents = [_document(entry) for entry in fields.objects(value, "docs")]
+    return {
+        **fields.known_id(value, *IDS),
+        "question": fields.text(value, "question"),
+        "golden_answers": _golds(value),
+        "metadata": fields.metadata(value) | {key: value[key] for key in _KEPT if key in value},
+        "candidates": fields.distinct(documents, "docs"),
+    }
+
+
+def _document(value: dict[str, Any]) -> Row:
+    contents = fields.contents_of(value)
+    known = value if "id" in value else {**value, "id": fields.content_id(contents)}
+    return fields.candidate(known, "id", contents=contents)
+
+
+def _golds(value: Value) -> list[str]:
+    if value.get("qa_pairs") is not None:
+        pairs = fields.objects(value, "qa_pairs")
+        found = [gold for pair in pairs for gold in fields.texts(pair, "short_answers")]
+    else:
+        groups = value.get("answers") or []
+        if not isinstance(groups, list):
+            raise ValueError(f"answers must be a list, got {groups!r}")
+        aliases = [group if isinstance(group, list) else [group] for group in groups]
+        found = [gold for group in aliases for gold in fields.texts({"answers": group}, "answers")]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,53 @@
+"""FlashRAG files: questions {id, question, golden_answers, metadata} as JSON Lines, and contexts
+as the retrieval cache {question: [{id, contents, score}]}."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.readers.fields import joined
+from pipeline.writers.text import write_text
+
+Row = Mapping[str, Any]
+
+
+def write_questions(path: str, rows: Iterable[Row]) -> None:
+    """Writes the questions of finished rows, or of any with the columns of the source."""
+    write_text(path, "".join(f"{_json(_question(row))}\n" for row in rows))
+
+
+def write_cache(path: str, contexts: Iterable[tuple[str, Sequence[Row]]]) -> None:
+    """Writes (question, passages {passage_id, title, text, score}), the passages in order.
+
+    FlashRAG looks a question up by its text, so equal questions share one list; ValueError where
+    theirs differ.
+    """
+    cache: dict[str, list[dict[str, Any]]] = {}
+    for question, passages in contexts:
+        made = [_passage(passage) for passage in passages]
+        if cache.setdefault(question, made) != made:
+            raise ValueError(f"question {question!r} stands twice, with different passages")
+    members = (f"{_json(question)}: {_json(passages)}" for question, passages in cache.items())
+    write_text(path, "{\n" + ",\n".join(members) + "\n}\n")
+
+
+def _question(row: Row) -> dict[str, Any]:
+    metadata = row["metadata"]
+    return {
+        "id": row["question_id"],
+        "question": row["question"],
+        "golden_answers": list(row["golden_answers"]),
+        "metadata": json.loads(metadata) if isinstance(metadata, str) else metadata,
+    }
+
+
+def _passage(passage: Row) -> dict[str, Any]:
+    return {
+        "id": passage["passage_id"],
+        "contents": joined(passage["title"], passage["text"]),
+        "score": passage.get("score"),
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

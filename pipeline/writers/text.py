@@ -1,0 +1,23 @@
+"""A text as a file, by its path or URI."""
+
+from pipeline.paths import absolute
+from pipeline.runs.storage import Storage
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes UTF-8, replacing an older file."""
+    storage, name = _place(path)
+    storage.write_bytes(name, text.encode())
+
+
+def remove(path: str) -> None:
+    """Removes a file if it is there."""
+    storage, name = _place(path)
+    storage.delete(name)
+
+
+def _place(path: str) -> tuple[Storage, str]:
+    folder, _, name = absolute(path).rpartition("/")
+    if not name:
+        raise ValueError(f"{path!r} names no file")
+    return Storage(folder or "/"), name
