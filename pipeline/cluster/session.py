@@ -1,0 +1,112 @@
+"""A driver's time with Ray: the connection, signals, and the watch over a running pipeline."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.data import Dataset
+
+from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped
+from pipeline.progress import display
+
+POLL_SECONDS = 1.0
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """A connection to the cluster that RAY_ADDRESS names, else a local Ray that ends with us."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR}
+    if "RAY_ADDRESS" not in os.environ:
+        # Without an address Ray would join whatever cluster was last started on this machine.
+        quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
+    ray.init(**quiet)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def nodes() -> list[dict[str, float]]:
+    """The resources of every living node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """SIGTERM as an exception, so that leases and Ray are given back on the way out.
+
+    Ray sets a handler of its own when it starts: this one comes after.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(f"stopped by signal {number}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def watch(
+    data: Dataset,
+    done: Callable[[], Mapping[str, int]],
+    totals: Mapping[str, int],
+    lost: threading.Event,
+    *,
+    seconds: int,
+    place: str,
+    last_words: Callable[[], str] = str,
+) -> None:
+    """Runs a pipeline in a thread, shows its progress, and gives up when there is none.
+
+    `done` counts the shards of every stage. LeaseLost once `lost` is set, NoProgress after
+    `seconds` without a further shard; what the pipeline raises is raised here.
+    """
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in data.iter_batches(batch_size=None, batch_format="pyarrow"):
+                pass
+        except BaseException as error:  # raised again in the main thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    last: Mapping[str, int] = {}
+    last_change = time.monotonic()
+    with display(totals) as shown:
+        thread.start()
+        while True:
+            thread.join(POLL_SECONDS)
+            counts = done()
+            shown.update(counts)
+            if not thread.is_alive():
+                break
+            if lost.is_set():
+                raise LeaseLost(f"{place}: a lease was lost, so this driver stops")
+            if counts != last:
+                last, last_change = counts, time.monotonic()
+            elif time.monotonic() - last_change > seconds:
+                raise NoProgress(
+                    f"no shard finished at any stage for {seconds} s "
+                    f"(done: {counts}); cluster: {ray.cluster_resources()}, "
+                    f"free: {ray.available_resources()}{last_words()}"
+                )
+    if failure:
+        raise failure[0]

@@ -1,0 +1,51 @@
+"""Every kind of index by its engine: described for fingerprints, built where it is missing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.config import BuildIndexConfig, RetrieverConfig, SearchConfig
+from pipeline.engines import bm25, dense, dense_index, fusion
+from pipeline.readers import InputError
+
+DESCRIBE: dict[str, Callable[[SearchConfig], dict[str, Any]]] = {
+    "bm25": bm25.describe,
+    "dense": dense.describe,
+}
+
+
+def describe(cfg: RetrieverConfig) -> dict[str, Any]:
+    """What a retriever's hits depend on, `index` being the fingerprint of all that it searches.
+
+    ModelNotFound where an index or its model is missing.
+    """
+    if cfg.engine != "fusion":
+        return DESCRIBE[cfg.engine](cfg)
+    members = [DESCRIBE[member.engine](member) for member in cfg.of]
+    return {
+        "engine": "fusion",
+        "index": fusion.fingerprint([member["index"] for member in members]),
+        "of": members,
+        "rrf_k": cfg.rrf_k,
+        "depth": cfg.depth,
+    }
+
+
+def ensure(cfg: RetrieverConfig, corpus: str, folder: str) -> str:
+    """An index of the retriever's engine over a corpus, in `folder`, built in this process unless
+    it is there; the folder. For corpora that one process can encode: jobs/build_index.py uses
+    a cluster. InputError for a fusion, which names its indexes itself.
+    """
+    if cfg.engine == "fusion":
+        raise InputError("retriever.engine fusion: build its indexes with jobs/build_index.py")
+    wanted = BuildIndexConfig(
+        engine=cfg.engine, corpus=corpus, index=folder, threads=cfg.threads, embedder=cfg.embedder
+    )
+    if cfg.engine == "bm25":
+        bm25.build_index(wanted, _silent)
+    else:
+        dense_index.build_index(wanted, _silent, dense_index.encode_here)
+    return folder
+
+
+def _silent(count: int) -> None:
+    """No progress is shown."""
