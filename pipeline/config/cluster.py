@@ -22,6 +22,12 @@ class RetrieverPoolConfig(PoolConfig):
     shards_in_flight: int = Field(1, ge=1, description="shards worked on at once per actor")
 
 
+class ScorerPoolConfig(PoolConfig):
+    """The pool of one scorer's model, so light that all pools of a run fit two CPUs."""
+
+    num_cpus: float = Field(0.1, ge=0, description="CPUs reserved per actor")
+
+
 class ClusterConfig(Frozen):
     """Ray resources."""
 
@@ -30,6 +36,15 @@ class ClusterConfig(Frozen):
     )
     generator: PoolConfig = Field(
         default_factory=PoolConfig, description="actors that hold the model"
+    )
+    embedder: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig, description="actors that hold the bi-encoder"
+    )
+    cross_encoder: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig, description="actors that hold the cross-encoder"
+    )
+    likelihood: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig, description="actors that hold the likelihood's model"
     )
     watchdog_seconds: int = Field(
         1800,

@@ -21,6 +21,26 @@ class RuntimeConfig(Frozen):
     tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica")
 
 
+class EmbedderConfig(Frozen):
+    """A bi-encoder: one vector for a question, one for a passage; their product is the score."""
+
+    engine: Literal["transformers", "fake"] = Field("transformers", description="embedder engine")
+    model: Annotated[str, AfterValidator(model_name)] = Field(
+        description="Hugging Face id or local folder; fake: its temper"
+    )
+    revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="mean of the last hidden states, or that of the first token"
+    )
+    normalize: bool = Field(False, description="vectors of length one: the score is the cosine")
+    query_prefix: str = Field("", description="text put before every question")
+    passage_prefix: str = Field("", description="text put before every passage")
+    max_tokens: int = Field(512, ge=8, description="longer texts are cut; prefix included")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
+    batch_size: int = Field(32, ge=1, description="texts encoded together; speed only")
+    threads: int = Field(1, ge=1, description="CPU threads of the model; speed only")
+
+
 class GeneratorConfig(Frozen):
     """The model that is probed and that answers."""
 

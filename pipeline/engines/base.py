@@ -59,6 +59,9 @@ class Tokenizer(Protocol):
         """Token ids of a raw text, or of messages through the chat template with the turn
         of the assistant opened. Refusal when there is no chat template."""
 
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text alone, without special tokens."""
+
     def count(self, text: str) -> int:
         """Tokens of a text alone, without special tokens."""
 
@@ -89,6 +92,38 @@ class Generator(Protocol):
 
     def close(self) -> None:
         """Ends whatever the engine started."""
+
+
+class LanguageScorer(Protocol):
+    """A causal language model that says how likely given tokens are, in nats.
+
+    Requests may be made at once from many coroutines; the engine batches them. Every method
+    raises Refusal for a request that it cannot serve and EngineDead when it is lost.
+    """
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's own."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The window in tokens; one of them is kept free for a token that is sampled."""
+
+    async def log_likelihood(self, prefix_ids: Sequence[int], target_ids: Sequence[int]) -> Floats:
+        """(L,) log p of each of the L target tokens given the prefix and the targets before it."""
+
+    async def next_token(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Floats:
+        """(J,) log p of each of J tokens as the one that follows the prompt."""
+
+    def close(self) -> None:
+        """Ends whatever the engine started."""
+
+
+class CrossEncoder(Protocol):
+    """A model that reads a question and a passage together."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[Floats, list[int]]:
+        """The logit of each (question, passage), higher is better, and the tokens read of it."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +166,21 @@ def check_window(prompt_tokens: int, max_tokens: int, max_model_len: int) -> Non
             f"prompt of {prompt_tokens} tokens and {max_tokens} new ones exceed the window "
             f"of {max_model_len} tokens"
         )
+
+
+def check_scored(prompt_ids: Sequence[int], wanted_ids: Sequence[int]) -> None:
+    """Refusal unless there is a prompt and something to score after it."""
+    if not prompt_ids or not wanted_ids:
+        raise Refusal(
+            f"nothing to score: {len(wanted_ids)} tokens after a prompt of {len(prompt_ids)}"
+        )
+
+
+def checked_logprobs(values: Floats) -> Floats:
+    """The log-probabilities themselves; Refusal where one is NaN, which an overflow leaves."""
+    if np.isnan(values).any():
+        raise Refusal("the model's log-probabilities are not numbers")
+    return values
 
 
 def first_line(error: Exception) -> str:

@@ -16,9 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.config import CrossEncoderConfig, GeneratorConfig, ProbeConfig
 from pipeline.core.uncertainty import TRACE_KS
-from pipeline.engines.base import Completion, EngineDead, Rollout, check_window
+from pipeline.engines.base import (
+    Completion,
+    EngineDead,
+    Floats,
+    Rollout,
+    check_scored,
+    check_window,
+)
 from pipeline.prompts.render import Prompt
 
 _END = 0
@@ -37,7 +44,11 @@ class FakeTokenizer:
         if not isinstance(prompt, str):
             turns = [f"<{message['role']}> {message['content']}" for message in prompt]
             prompt = " ".join([*turns, "<assistant>"])
-        return [self._id(word) for word in prompt.split()]
+        return self.ids(prompt)
+
+    def ids(self, text: str) -> list[int]:
+        """See engines.base.Tokenizer."""
+        return [self._id(word) for word in text.split()]
 
     def count(self, text: str) -> int:
         """See engines.base.Tokenizer."""
@@ -60,15 +71,12 @@ class FakeGenerator:
         self.tokenizer = FakeTokenizer()
         self.max_model_len = cfg.max_model_len
         self._probe = probe
-        pairs = (part.partition("=") for part in cfg.model.split(","))
-        temper = {key: value for key, _, value in pairs}
-        self._delay_seconds = float(temper.get("delay", 0))
-        self._died = Path(temper["die_once"]) if "die_once" in temper else None
+        self._temper = _Temper(cfg.model)
 
     async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
         """One probe: between 1 and MT steps."""
         check_window(len(prompt_ids), self._probe.max_tokens, self.max_model_len)
-        await self._live()
+        await self._temper.live()
         ids = self._speak(prompt_ids, self._probe.max_tokens)
         random = _random(prompt_ids)
         repeated = 1 - len(set(prompt_ids)) / len(prompt_ids)
@@ -81,7 +89,7 @@ class FakeGenerator:
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """One answer."""
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
-        await self._live()
+        await self._temper.live()
         ids = self._speak(prompt_ids, max_tokens)
         text = self.tokenizer.decode(ids)
         stopped = ids[-1] == _END
@@ -90,17 +98,78 @@ class FakeGenerator:
     def close(self) -> None:
         """Nothing to end."""
 
-    async def _live(self) -> None:
-        if self._died is not None and not self._died.exists():
-            self._died.touch()
-            raise EngineDead("the fake engine was told to die once")
-        await asyncio.sleep(self._delay_seconds)
-
     def _speak(self, prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
         random = _random(prompt_ids)
         start = int(random.integers(len(prompt_ids)))
         length = int(random.integers(1, 9))
         return [*prompt_ids[start : start + length], _END][:max_tokens]
+
+
+class FakeScorer:
+    """See engines.base.LanguageScorer: a word is likelier where it has been read before."""
+
+    def __init__(self, cfg: GeneratorConfig) -> None:
+        self.tokenizer = FakeTokenizer()
+        self.max_model_len = cfg.max_model_len
+        self._temper = _Temper(cfg.model)
+
+    async def log_likelihood(self, prefix_ids: Sequence[int], target_ids: Sequence[int]) -> Floats:
+        """(L,) each target's value by what stands before it."""
+        check_scored(prefix_ids, target_ids)
+        check_window(len(prefix_ids) + len(target_ids), 1, self.max_model_len)
+        await self._temper.live()
+        ids, start = [*prefix_ids, *target_ids], len(prefix_ids)
+        values = [_log_p(ids[:end], ids[end]) for end in range(start, len(ids))]
+        return np.array(values, np.float32)
+
+    async def next_token(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Floats:
+        """(J,) each id's value after the prompt."""
+        check_scored(prompt_ids, token_ids)
+        check_window(len(prompt_ids), 1, self.max_model_len)
+        await self._temper.live()
+        return np.array([_log_p(prompt_ids, token) for token in token_ids], np.float32)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class FakeCrossEncoder:
+    """See engines.base.CrossEncoder: the share of the question's words in the passage."""
+
+    def __init__(self, cfg: CrossEncoderConfig) -> None:
+        self._max_tokens = cfg.max_tokens
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> tuple[Floats, list[int]]:
+        """In [0, 1]; a token is a word."""
+        scores, tokens = np.zeros(len(pairs), np.float32), []
+        for row, (question, passage) in enumerate(pairs):
+            words, others = question.lower().split(), passage.lower().split()
+            scores[row] = len({*words} & {*others}) / max(1, len({*words}))
+            tokens.append(min(len(words) + len(others), self._max_tokens))
+        return scores, tokens
+
+
+class _Temper:
+    """What a fake's `model` says of its behaviour."""
+
+    def __init__(self, model: str) -> None:
+        pairs = (part.partition("=") for part in model.split(","))
+        temper = {key: value for key, _, value in pairs}
+        self._delay_seconds = float(temper.get("delay", 0))
+        self._died = Path(temper["die_once"]) if "die_once" in temper else None
+
+    async def live(self) -> None:
+        """Waits, or is lost, as told."""
+        if self._died is not None and not self._died.exists():
+            self._died.touch()
+            raise EngineDead("the fake engine was told to die once")
+        await asyncio.sleep(self._delay_seconds)
+
+
+def _log_p(read_ids: Sequence[int], token: int) -> float:
+    """In (-2, 0) for a token that was read before, in (-8, -6) for another; in nats."""
+    noise = 2 * float(_random([*read_ids, token]).random())
+    return -noise if token in read_ids else -6 - noise
 
 
 def _random(prompt_ids: Sequence[int]) -> np.random.Generator:

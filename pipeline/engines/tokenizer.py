@@ -46,24 +46,25 @@ class HfTokenizer:
     def encode(self, prompt: Prompt) -> list[int]:
         """See engines.base.Tokenizer."""
         if isinstance(prompt, str):
-            return self._bos + self._ids(prompt)
+            return self._bos + self.ids(prompt)
         if not self.has_chat_template:
             raise Refusal(f"model {self._model!r} has no chat template: use a literal template")
         text = self._hf.apply_chat_template(
             prompt, tokenize=False, add_generation_prompt=True, date_string=self._chat_date
         )
-        return self._ids(text)
+        return self.ids(text)
+
+    def ids(self, text: str) -> list[int]:
+        """See engines.base.Tokenizer."""
+        return list(self._hf(text, add_special_tokens=False).input_ids)
 
     def count(self, text: str) -> int:
         """See engines.base.Tokenizer."""
-        return len(self._ids(text))
+        return len(self.ids(text))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """See engines.base.Tokenizer."""
         return str(self._hf.decode(list(token_ids), skip_special_tokens=True)).strip()
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self._hf(text, add_special_tokens=False).input_ids)
 
     def _literal_bos(self, cfg: GeneratorConfig) -> list[int]:
         bos = self._hf.bos_token_id
@@ -107,19 +108,24 @@ class HfTokenizer:
                 f"generator.model {cfg.model!r}: its chat template cannot be used "
                 f"({first_line(error)}): set generator.stop_tokens and literal templates"
             ) from None
-        tail = self._ids(text.partition(marker)[2])
+        tail = self.ids(text.partition(marker)[2])
         return next((i for i in tail if i in self._hf.all_special_ids), None)
 
 
 def text_config(cfg: GeneratorConfig) -> Any:
-    """The model's config, of its language model where it has several; ModelNotFound."""
+    """The generator's `model_config`."""
+    return model_config(cfg.model, cfg.revision, key="generator.model")
+
+
+def model_config(model: str, revision: str, *, key: str) -> Any:
+    """A model's config, of its language model where it has several; ModelNotFound names `key`."""
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(cfg.model, revision=cfg.revision).get_text_config()
+        return AutoConfig.from_pretrained(model, revision=revision).get_text_config()
     except (OSError, ValueError) as error:
         raise ModelNotFound(
-            f"generator.model {cfg.model!r}: neither a local folder with a usable config.json nor "
+            f"{key} {model!r}: neither a local folder with a usable config.json nor "
             f"reachable on the Hugging Face hub ({first_line(error)})"
         ) from None
 

@@ -4,7 +4,6 @@ Also the engine for machines where vLLM has no build. Requests that arrive toget
 with left padding, shortest first. B rows of a batch, T steps, K top entries, V vocabulary.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from pipeline.engines.base import (
     first_line,
     rollout_of,
 )
+from pipeline.engines.batching import Batcher
 from pipeline.engines.tokenizer import HfTokenizer
 
 
@@ -30,7 +30,6 @@ class _Request:
     prompt_ids: tuple[int, ...]
     max_tokens: int
     top_k: int | None  # None: the answer alone
-    result: "asyncio.Future[_Output]"
 
 
 @dataclass(frozen=True)
@@ -43,22 +42,18 @@ class TransformersGenerator:
     """See engines.base.Generator. One batch runs at a time, in a thread of its own."""
 
     def __init__(self, cfg: GeneratorConfig, probe: ProbeConfig) -> None:
-        from transformers import AutoModelForCausalLM, GenerationConfig
+        from transformers import GenerationConfig
 
         self.tokenizer = HfTokenizer(cfg)
         self.max_model_len = cfg.max_model_len
-        self._probe, self._batch_size = probe, cfg.runtime.max_num_seqs
-        self._waiting: list[_Request] = []
-        self._worker: asyncio.Task[None] | None = None
-        torch.set_num_threads(cfg.runtime.threads)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            model = AutoModelForCausalLM.from_pretrained(
-                cfg.model, revision=cfg.revision, dtype=getattr(torch, cfg.dtype)
-            )
-        except (OSError, ValueError) as error:
-            raise ModelNotFound(f"generator.model {cfg.model!r}: {first_line(error)}") from error
-        self._model: Any = model.to(device).eval()
+        self._probe = probe
+        self._batches: Batcher[_Request, _Output] = Batcher(
+            self._generate,
+            size=cfg.runtime.max_num_seqs,
+            kind=lambda request: (request.max_tokens, request.top_k),
+            length=lambda request: len(request.prompt_ids),
+        )
+        self._model = load_causal(cfg)
         # The model's own sampling defaults (a repetition penalty, say) would bend greedy decoding.
         self._model.generation_config = GenerationConfig()
 
@@ -85,28 +80,7 @@ class TransformersGenerator:
 
     async def _submit(self, prompt_ids: Sequence[int], max_tokens: int, k: int | None) -> _Output:
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
-        future: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(tuple(prompt_ids), max_tokens, k, future))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._drain())
-        return await future
-
-    async def _drain(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)  # let the other coroutines of this turn add theirs
-            kind = (self._waiting[0].max_tokens, self._waiting[0].top_k)
-            alike = [r for r in self._waiting if (r.max_tokens, r.top_k) == kind]
-            batch = sorted(alike, key=lambda r: len(r.prompt_ids))[: self._batch_size]
-            taken = {id(request) for request in batch}
-            self._waiting = [r for r in self._waiting if id(r) not in taken]
-            try:
-                outputs = await asyncio.to_thread(self._generate, batch)
-            except Exception as error:  # handed to every waiting caller, not swallowed
-                for request in batch:
-                    request.result.set_exception(error)
-                continue
-            for request, output in zip(batch, outputs, strict=True):
-                request.result.set_result(output)
+        return await self._batches.submit(_Request(tuple(prompt_ids), max_tokens, k))
 
     @torch.inference_mode()
     def _generate(self, batch: Sequence[_Request]) -> list[_Output]:
@@ -144,3 +118,18 @@ class TransformersGenerator:
         """T of one row: up to and with its first end token; what follows is padding."""
         ends = (t for t, token in enumerate(row, start=1) if token in self.tokenizer.stop_ids)
         return next(ends, len(row))
+
+
+def load_causal(cfg: GeneratorConfig) -> Any:
+    """The model for inference on a GPU where there is one; ModelNotFound."""
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(cfg.runtime.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            cfg.model, revision=cfg.revision, dtype=getattr(torch, cfg.dtype)
+        )
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"model {cfg.model!r}: {first_line(error)}") from error
+    return model.to(device).eval()

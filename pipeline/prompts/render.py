@@ -1,4 +1,4 @@
-"""The prompts of the paper (its prompts A and B), rendered from the text files beside this one.
+"""The prompts of the paper (its prompts A and B) and of the scorers, from the files beside this.
 
 A prompt is either a raw text or a list of chat messages; turning it into token ids is the
 tokenizer's part. Templates are filled in by plain replacement, so braces in a passage are safe.
@@ -18,6 +18,8 @@ Template: TypeAlias = Literal["literal", "chat"]
 PassageFormat: TypeAlias = Literal["contents", "text"]
 
 PROBE_TEMPLATES = ("probe_literal", "probe_literal_context", "probe_chat", "probe_chat_context")
+QLM_TEMPLATES = ("qlm", "qlm_passage")
+YES_NO_TEMPLATES = ("yes_no_literal", "yes_no_chat")
 ANSWER_TEMPLATES = ("answer_system", "answer_user", "closed_book_system", "closed_book_user")
 
 
@@ -56,6 +58,18 @@ def closed_book(question: str, kind: Template) -> Prompt:
     """The question alone, without any mention of documents."""
     user = _fill(template("closed_book_user"), question=question)
     return _with_system(template("closed_book_system"), user, kind)
+
+
+def qlm(context: str | None) -> str:
+    """The raw text after which a question is scored, over one passage or (None) over none."""
+    name = "qlm" if context is None else "qlm_passage"
+    return _fill(template(name), passage=context or "")
+
+
+def yes_no(question: str, context: str, kind: Template) -> Prompt:
+    """Whether one passage answers the question, to be said in one word; the passage first."""
+    filled = _fill(template(f"yes_no_{kind}"), question=question, passage=context)
+    return filled if kind == "literal" else [{"role": "user", "content": filled}]
 
 
 def _with_system(system: str, user: str, kind: Template) -> Prompt:

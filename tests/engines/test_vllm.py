@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.config import GeneratorConfig, ProbeConfig
 from pipeline.engines.base import EngineDead, ModelNotFound, Refusal
-from pipeline.engines.vllm import VllmGenerator, checked, read_in_engine
+from pipeline.engines.vllm import VllmGenerator, read_in_engine
+from pipeline.engines.vllm_engine import checked
 
 PROBE = ProbeConfig(template="literal", top_k=128, max_tokens=8)
 

@@ -61,6 +61,22 @@ def test_closed_book_does_not_mention_documents() -> None:
     )
 
 
+def test_a_question_is_scored_after_a_passage_or_after_none() -> None:
+    assert render.qlm("Title\nText.") == (
+        "Passage: Title\nText.\nPlease write a question based on this passage.\nQuestion:"
+    )
+    assert render.qlm(None) == "Please write a question.\nQuestion:"
+
+
+def test_yes_or_no_is_asked_of_one_passage_which_comes_first() -> None:
+    asked = (
+        "Passage: Text {question}\nQuestion: Who?\n"
+        "Does the passage answer the question? Answer Yes or No."
+    )
+    assert render.yes_no("Who?", "Text {question}", "literal") == f"{asked}\nAnswer:"
+    assert render.yes_no("Who?", "Text {question}", "chat") == [{"role": "user", "content": asked}]
+
+
 def test_a_passage_has_its_title_on_the_first_line_where_it_has_one() -> None:
     assert render.passage("Title", "Text.", "contents") == "Title\nText."
     assert render.passage("", "Text.", "contents") == "Text."
@@ -87,7 +103,12 @@ def test_any_text_stands_in_the_prompts_as_it_is(question: str, passages: list[s
 
 
 def test_no_template_ends_in_a_newline_and_every_file_is_known() -> None:
-    known = {*render.PROBE_TEMPLATES, *render.ANSWER_TEMPLATES}
+    known = {
+        *render.PROBE_TEMPLATES,
+        *render.ANSWER_TEMPLATES,
+        *render.QLM_TEMPLATES,
+        *render.YES_NO_TEMPLATES,
+    }
     there = {
         entry.name.removesuffix(".txt")
         for entry in files("pipeline.prompts").iterdir()
