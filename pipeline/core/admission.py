@@ -31,3 +31,21 @@ def admit(gains: Sequence[float | None], *, threshold: float) -> list[int]:
         for position in order(gains)
         if (gain := gains[position]) is not None and gain >= threshold
     ]
+
+
+def admit_rounds(rounds: Sequence[int], gains: Sequence[float], *, threshold: float) -> list[int]:
+    """The positions of the rounds before the first whose gain is below the threshold.
+
+    rounds: the position chosen in each round of a greedy search; gains: its gain over the set of
+    the rounds before, aligned with rounds. ValueError on NaN or when the lengths differ.
+    """
+    if len(rounds) != len(gains):
+        raise ValueError(f"{len(rounds)} rounds and {len(gains)} gains; allowed: one gain a round")
+    if math.isnan(threshold) or any(math.isnan(gain) for gain in gains):
+        raise ValueError(f"threshold = {threshold}, gains = {list(gains)}; allowed: no NaN")
+    admitted: list[int] = []
+    for position, gain in zip(rounds, gains, strict=True):
+        if gain < threshold:
+            break
+        admitted.append(position)
+    return admitted

@@ -47,9 +47,39 @@ def sub_exact_match(prediction: str, golds: Sequence[str]) -> float:
     return max((float(target in answer) for target in targets), default=math.nan)
 
 
+def wrong_answer(prediction: str, wrong_answers: Sequence[str], golds: Sequence[str]) -> bool:
+    """Whether the prediction gives a known wrong answer and no right one.
+
+    It holds a normalised wrong answer as whole words and no normalised gold at all, not even
+    inside a word: in doubt a prediction is not called wrong. So a prediction that names both is
+    not wrong, nor is one whose wrong answer holds a gold ("New York City" with the gold "York").
+    Answers that normalise to nothing match nothing; without golds any wrong answer counts. False
+    without wrong answers: whether they are labelled is for the caller to say.
+    """
+    answer = normalise(prediction)
+    if any(gold in answer for text in golds if (gold := normalise(text))):
+        return False
+    return any(_holds_words(answer, wrong) for text in wrong_answers if (wrong := normalise(text)))
+
+
+def holds_answer(passage: str, golds: Sequence[str]) -> float:
+    """1 when the normalised passage holds a normalised gold as whole words, else 0.
+
+    Whole words, unlike sub_exact_match: a passage is long, and "1" would be found in any year.
+    Golds that normalise to nothing are ignored; with no other gold the label is NaN.
+    """
+    text = normalise(passage)
+    targets = [target for gold in golds if (target := normalise(gold))]
+    return max((float(_holds_words(text, target)) for target in targets), default=math.nan)
+
+
 def empty_golds(golds: Sequence[str]) -> int:
     """How many golds normalise to nothing, such as "The"."""
     return sum(not normalise(gold) for gold in golds)
+
+
+def _holds_words(text: str, words: str) -> bool:
+    return f" {words} " in f" {text} "
 
 
 def _token_f1(answer: str, gold: str) -> float:

@@ -37,3 +37,42 @@ def nte_with_probes(
     probe_tokens is the mean per question over all its probes, prompt and generated tokens.
     """
     return nte(f1, tk + probe_tokens, baseline_f1=baseline_f1, baseline_tk=baseline_tk)
+
+
+def compression_ratio(original_tokens: int, compressed_tokens: int) -> float:
+    """CR: tokens of the original context for each token that was kept, by one tokenizer.
+
+    NaN for an empty compressed context, which a mean must leave out and count: it is not an
+    infinite compression but another arm, "no evidence". ValueError on a negative count.
+    """
+    counts = {"original_tokens": original_tokens, "compressed_tokens": compressed_tokens}
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f"{name} = {count}; allowed: 0 or more")
+    return original_tokens / compressed_tokens if compressed_tokens else math.nan
+
+
+def break_even_uses(
+    selection_tokens: float, *, baseline_prompt_tokens: float, pruned_prompt_tokens: float
+) -> float:
+    """How often a pruned context must be used until its prompts repay what selecting it cost.
+
+    Selection tokens over the prompt tokens saved each time: up to 1, the first answer repays
+    them. All three are means or totals over the same questions. inf when pruning saves nothing,
+    so that nothing is ever repaid; 0 for a free selection that does not lengthen the prompt; NaN
+    with a NaN among the inputs. ValueError on a negative input.
+    """
+    inputs = {
+        "selection_tokens": selection_tokens,
+        "baseline_prompt_tokens": baseline_prompt_tokens,
+        "pruned_prompt_tokens": pruned_prompt_tokens,
+    }
+    for name, value in inputs.items():
+        if value < 0:
+            raise ValueError(f"{name} = {value}; allowed: 0 or more, or NaN")
+    saved = baseline_prompt_tokens - pruned_prompt_tokens
+    if math.isnan(selection_tokens) or math.isnan(saved):
+        return math.nan
+    if saved > 0:
+        return selection_tokens / saved
+    return 0.0 if selection_tokens == 0 and saved == 0 else math.inf

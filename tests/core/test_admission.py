@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.admission import admit, order
+from pipeline.core.admission import admit, admit_rounds, order
 
 GAINS = st.lists(st.none() | st.floats(-1, 1), max_size=12)
 THRESHOLD = st.floats(-1, 1)
@@ -101,3 +101,30 @@ def test_a_nan_gain_is_refused_with_its_position() -> None:
 def test_a_nan_threshold_is_refused() -> None:
     with pytest.raises(ValueError, match="threshold = nan"):
         admit([0.1], threshold=math.nan)
+
+
+def test_rounds_are_admitted_up_to_the_first_below_the_threshold() -> None:
+    # The third round fell below .1: the fourth, though above it, stands on the third.
+    assert admit_rounds([4, 0, 2, 1], [0.5, 0.1, 0.09, 0.3], threshold=0.1) == [4, 0]
+    assert admit_rounds([4, 0], [0.5, 0.1], threshold=0.6) == []
+    assert admit_rounds([4, 0], [0.5, -0.1], threshold=-math.inf) == [4, 0]
+    assert admit_rounds([], [], threshold=0.0) == []
+
+
+@given(gains=st.lists(st.floats(-1, 1), max_size=8), one=THRESHOLD, other=THRESHOLD)
+def test_a_higher_threshold_admits_a_prefix_of_the_rounds(
+    gains: list[float], one: float, other: float
+) -> None:
+    rounds = list(range(len(gains)))[::-1]
+    few = admit_rounds(rounds, gains, threshold=max(one, other))
+    many = admit_rounds(rounds, gains, threshold=min(one, other))
+    assert many[: len(few)] == few and rounds[: len(many)] == many
+
+
+def test_rounds_without_their_gains_and_nan_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 rounds and 1 gains"):
+        admit_rounds([0, 1], [0.5], threshold=0.0)
+    with pytest.raises(ValueError, match="allowed: no NaN"):
+        admit_rounds([0], [math.nan], threshold=0.0)
+    with pytest.raises(ValueError, match="threshold = nan"):
+        admit_rounds([0], [0.5], threshold=math.nan)

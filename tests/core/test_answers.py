@@ -1,6 +1,7 @@
-"""Tests of pipeline.core.answers, also against an independent SQuAD-style implementation."""
+"""Tests of pipeline.core.answers, also against two independent SQuAD-style implementations."""
 
 import math
+import random
 import string
 from collections.abc import Callable, Sequence
 
@@ -8,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.answers import empty_golds, exact_match, f1, normalise, sub_exact_match
+from pipeline.core.answers import (
+    empty_golds,
+    exact_match,
+    f1,
+    holds_answer,
+    normalise,
+    sub_exact_match,
+    wrong_answer,
+)
 
 WORDS = st.sampled_from(
     ["the", "a", "An", "Paris", "paris,", "new", "York", "yes", "No.", "noanswer", "-", "U.S."]
@@ -140,6 +149,34 @@ def test_f1_and_exact_match_agree_with_an_independent_implementation(
     assert exact_match(prediction, golds) == float(expected_em)
 
 
+def generated_pairs(count: int) -> list[tuple[str, list[str]]]:
+    """Predictions and golds that share some tokens, none of them empty or a closed answer."""
+    rng = random.Random(5)
+    words = ["the", "a", "An", "Lima,", "(lima)", "port", "U.S.", "1901.", "co-op", "naïve", "-"]
+    pairs: list[tuple[str, list[str]]] = []
+    while len(pairs) < count:
+        golds = [rng.choices(words, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
+        kept = [word for word in rng.choice(golds) if rng.random() < 0.8]
+        prediction = " ".join([*kept, *rng.choices(words, k=rng.randint(0, 2))])
+        if squad_tokens(prediction):
+            pairs.append((prediction, [" ".join(gold) for gold in golds]))
+    return pairs
+
+
+def test_f1_and_exact_match_agree_with_torchmetrics_on_a_thousand_pairs() -> None:
+    from torchmetrics.functional.text import squad
+
+    scores = []
+    for prediction, golds in generated_pairs(1000):
+        entry = {"answers": {"answer_start": [0] * len(golds), "text": golds}, "id": "q"}
+        theirs = squad([{"prediction_text": prediction, "id": "q"}], [entry])
+        ours = (f1(prediction, golds), exact_match(prediction, golds))
+        percent = (float(theirs["f1"]) / 100, float(theirs["exact_match"]) / 100)
+        assert ours == pytest.approx(percent, abs=1e-6), (prediction, golds)
+        scores.append(ours)
+    assert len(set(scores)) > 10 and (1.0, 1.0) in scores, "the pairs are all alike"
+
+
 @settings(max_examples=300)
 @given(prediction=PHRASE, gold=PHRASE)
 def test_f1_is_symmetric_bounded_and_one_only_for_equal_token_multisets(
@@ -171,3 +208,46 @@ def test_an_exact_match_of_some_tokens_is_a_full_f1_and_a_substring_match(
     if normalise(prediction) and exact_match(prediction, golds) == 1:
         assert f1(prediction, golds) == 1
         assert sub_exact_match(prediction, golds) == 1
+
+
+@pytest.mark.parametrize(
+    ("prediction", "wrong", "golds", "expected"),
+    [
+        ("It is Lyon.", ["Lyon"], ["Paris"], True),
+        ("Lyon, not Paris", ["Lyon"], ["Paris"], False),
+        ("Nice", ["Lyon"], ["Paris"], False),
+        ("Lyonnaise", ["Lyon"], ["Paris"], False),
+        ("New York City", ["New York City"], ["York"], False),
+        ("Paris", ["Paris"], ["Paris"], False),
+        ("the Lyon", ["The", "Lyon"], ["The"], True),
+        ("anything", ["The", "!"], ["Paris"], False),
+        ("Lyon", ["Lyon"], [], True),
+        ("Lyon", [], ["Paris"], False),
+        ("", ["Lyon"], ["Paris"], False),
+    ],
+)
+def test_an_answer_is_wrong_when_it_gives_a_wrong_one_and_no_right_one(
+    prediction: str, wrong: list[str], golds: list[str], expected: bool
+) -> None:
+    assert wrong_answer(prediction, wrong, golds) is expected
+
+
+@given(prediction=PHRASE, wrong=GOLDS, golds=GOLDS)
+def test_no_answer_is_both_wrong_and_a_substring_match(
+    prediction: str, wrong: list[str], golds: list[str]
+) -> None:
+    if wrong_answer(prediction, wrong, golds):
+        assert sub_exact_match(prediction, golds) != 1
+
+
+def test_a_passage_holds_an_answer_as_whole_words() -> None:
+    assert holds_answer("Built in 1901, by the Port-Authority.", ["1901"]) == 1.0
+    assert holds_answer("Built in 19011.", ["1901", "901"]) == 0.0
+    assert holds_answer("The new York", ["York", "The"]) == 1.0
+    assert math.isnan(holds_answer("York", ["The", "!"]))
+
+
+@given(words=PLAIN_WORDS, before=PHRASE, after=PHRASE)
+def test_a_passage_around_an_answer_holds_it(words: list[str], before: str, after: str) -> None:
+    answer = " ".join(words)
+    assert holds_answer(f"{before} {answer} {after}", [answer]) == 1.0

@@ -1,4 +1,4 @@
-"""Tests of pipeline.core.cost: TK and NTE."""
+"""Tests of pipeline.core.cost: TK, NTE, compression and break-even."""
 
 import math
 
@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.cost import mean_tokens, nte, nte_with_probes
+from pipeline.core.cost import (
+    break_even_uses,
+    compression_ratio,
+    mean_tokens,
+    nte,
+    nte_with_probes,
+)
 
 F1 = st.floats(0.001, 1)
 TK = st.floats(1, 1e4)
@@ -94,3 +100,58 @@ def test_unknown_probe_tokens_leave_nte_undefined() -> None:
 def test_a_negative_input_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="tk = -1; allowed: 0 or more"):
         nte(0.4, -1, baseline_f1=0.2, baseline_tk=100)
+
+
+def test_the_compression_ratio_is_original_over_kept_and_undefined_for_nothing_kept() -> None:
+    assert compression_ratio(900, 300) == 3.0
+    assert compression_ratio(0, 300) == 0.0
+    assert math.isnan(compression_ratio(900, 0))
+    with pytest.raises(ValueError, match="compressed_tokens = -1; allowed: 0 or more"):
+        compression_ratio(900, -1)
+
+
+def test_the_uses_until_selection_is_repaid_by_hand() -> None:
+    # 1,152 probe tokens, prompts of 792 cut to 361: 1152 / 431 = 2.67 answers from one context.
+    uses = break_even_uses(1152, baseline_prompt_tokens=792, pruned_prompt_tokens=361)
+    assert uses == pytest.approx(2.673, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("selection", "baseline", "pruned", "expected"),
+    [
+        (100, 50, 50, math.inf),
+        (100, 50, 60, math.inf),
+        (0, 50, 60, math.inf),
+        (0, 50, 50, 0.0),
+        (0, 50, 10, 0.0),
+    ],
+)
+def test_what_saves_nothing_is_never_repaid_and_what_costs_nothing_at_once(
+    selection: float, baseline: float, pruned: float, expected: float
+) -> None:
+    uses = break_even_uses(selection, baseline_prompt_tokens=baseline, pruned_prompt_tokens=pruned)
+    assert uses == expected
+
+
+@pytest.mark.parametrize("unknown", range(3))
+def test_break_even_of_an_unknown_is_undefined(unknown: int) -> None:
+    tokens = [math.nan if i == unknown else 10.0 * (3 - i) for i in range(3)]
+    uses = break_even_uses(
+        tokens[0], baseline_prompt_tokens=tokens[1], pruned_prompt_tokens=tokens[2]
+    )
+    assert math.isnan(uses)
+
+
+@given(selection=st.floats(1, 1e5), pruned=TK, saved=st.floats(1, 1e4))
+def test_after_so_many_uses_both_ways_have_cost_the_same(
+    selection: float, pruned: float, saved: float
+) -> None:
+    uses = break_even_uses(
+        selection, baseline_prompt_tokens=pruned + saved, pruned_prompt_tokens=pruned
+    )
+    assert selection + uses * pruned == pytest.approx(uses * (pruned + saved), rel=1e-6)
+
+
+def test_negative_tokens_never_break_even() -> None:
+    with pytest.raises(ValueError, match="selection_tokens = -1; allowed: 0 or more"):
+        break_even_uses(-1, baseline_prompt_tokens=2, pruned_prompt_tokens=1)

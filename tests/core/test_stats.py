@@ -1,12 +1,21 @@
 """Tests of pipeline.core.stats: bootstrap means and paired differences."""
 
 import math
+import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.stats import Mean, bootstrap_mean, paired_difference
+from pipeline.core.stats import (
+    Mean,
+    bootstrap_mean,
+    bootstrap_means,
+    paired_difference,
+    paired_differences,
+    resamples,
+)
 
 SCORE = st.floats(0, 1)
 SCORES = st.lists(SCORE, min_size=1, max_size=20)
@@ -118,3 +127,62 @@ def test_a_level_outside_its_range_is_refused(level: float) -> None:
 def test_less_than_one_sample_is_refused() -> None:
     with pytest.raises(ValueError, match="samples = 0; allowed: 1 or more"):
         bootstrap_mean([0.1], seed=1, samples=0)
+
+
+TABLES = st.integers(1, 6).flatmap(
+    lambda q: st.lists(
+        st.lists(st.floats(0, 1) | st.just(math.nan), min_size=q, max_size=q),
+        min_size=1,
+        max_size=5,
+    )
+)
+
+
+@settings(max_examples=40)
+@given(table=TABLES, seed=SEED)
+def test_many_arms_have_the_very_numbers_that_each_has_alone(
+    table: list[list[float]], seed: int
+) -> None:
+    together = bootstrap_means(table, seed=seed, samples=30)
+    assert repr(together) == repr([bootstrap_mean(a, seed=seed, samples=30) for a in table])
+    differences = paired_differences(table, table[0], seed=seed, samples=30)
+    alone = [paired_difference(a, table[0], seed=seed, samples=30) for a in table]
+    assert repr(differences) == repr(alone)
+
+
+@settings(max_examples=20)
+@given(values=SCORES, seed=SEED)
+def test_the_interval_is_that_of_resamples_drawn_one_by_one(values: list[float], seed: int) -> None:
+    rng, n = np.random.default_rng(seed), len(values)
+    means = [np.take(values, rng.integers(n, size=n)).mean() for _ in range(60)]
+    found = bootstrap_mean(values, seed=seed, samples=60)
+    expected = np.quantile(means, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("cells", [None, 10_000, 1 << 20])
+def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(cells: int | None) -> None:
+    drawn = np.concatenate(list(resamples(9, samples=20, seed=4, cells=cells)))
+    assert drawn.shape == (20, 9)
+    assert (drawn.sum(axis=1) == 9).all()
+    np.testing.assert_array_equal(drawn, next(resamples(9, samples=20, seed=4)))
+
+
+def test_memory_does_not_grow_with_the_resamples() -> None:
+    table = np.linspace(0, 1, 40 * 3000).reshape(40, 3000)
+
+    def peak(samples: int) -> int:
+        tracemalloc.start()
+        bootstrap_means(table, seed=1, samples=samples)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    # The means themselves are 40 arms x 8 bytes a resample; a matrix would be 3,000 x 8 more.
+    assert peak(500) - peak(50) < 450 * 3000
+
+
+def test_no_arms_have_no_means_and_a_list_that_is_no_table_is_refused() -> None:
+    assert bootstrap_means(np.empty((0, 3)), seed=1) == []
+    with pytest.raises(ValueError, match=r"shape \(2,\); allowed: \(arms, questions\)"):
+        bootstrap_means([0.1, 0.2], seed=1)
