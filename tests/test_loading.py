@@ -6,56 +6,28 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipeline.config import BuildIndexConfig, Frozen, OfflineIgpConfig
-from pipeline.loading import ConfigError, help_text, load
-
-# Line numbers below count from the first line of this text.
-BASE = """\
-run:
-  name: base
-input:
-  questions: q.jsonl
-retriever:
-  index: idx
-generator:
-  engine: fake
-  model: m
-probe:
-  template: chat
-  top_k: 8
-  max_tokens: 4
-selection:
-  threshold: 0.05
-  top_m: 2
-  empty_context: frame
-"""
+from pipeline.config import (
+    BuildIndexConfig,
+    CalibrateConfig,
+    EvaluateConfig,
+    Frozen,
+    OfflineIgpConfig,
+    SweepConfig,
+)
+from pipeline.loading import help_text, load
+from tests.config_files import BASE, refusal, writer
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str], str]:
     """Writes a text as a config file; its path."""
-
-    def write_text(text: str) -> str:
-        path = tmp_path / "job.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write_text
-
-
-def refusal(path: str, *overrides: str, kind: type[Frozen] = OfflineIgpConfig) -> str:
-    """The message with which a config is refused: always a single line."""
-    with pytest.raises(ConfigError) as caught:
-        load(kind, path, overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return writer(tmp_path)
 
 
 def test_a_file_becomes_a_typed_object_with_defaults(write: Callable[[str], str]) -> None:
     cfg = load(OfflineIgpConfig, write(BASE))
     assert cfg.run.name == "base"
-    assert cfg.selection.threshold == 0.05
+    assert cfg.selection is not None and cfg.selection.threshold == 0.05
     assert cfg.answer.max_tokens == 32
 
 
@@ -87,6 +59,7 @@ def test_the_last_of_two_overrides_wins(write: Callable[[str], str]) -> None:
 
 def test_loaded_objects_are_frozen(write: Callable[[str], str]) -> None:
     cfg = load(OfflineIgpConfig, write(BASE))
+    assert cfg.selection is not None
     with pytest.raises(ValidationError, match="frozen"):
         cfg.selection.top_m = 3  # type: ignore[misc]
     with pytest.raises(ValidationError, match="frozen"):
@@ -99,7 +72,9 @@ def test_an_unknown_key_names_its_line_the_nearest_key_and_all_allowed_ones(
     path = write(BASE.replace("top_m: 2", "topm: 2"))
     assert refusal(path) == (
         f"{path}:16: selection.topm: unknown key; did you mean 'top_m'? "
-        "allowed: threshold, top_m, token_guard, guard_rule, empty_context"
+        "allowed: selector, guard_rule, blend, ig_top_k, ig_max_tokens, duplicate_penalty, "
+        "pass_rate, nu0_limit, on_refusal, refusal_nu0, fallback, threshold, top_m, "
+        "token_guard, empty_context"
     )
 
 
@@ -107,13 +82,16 @@ def test_an_unknown_section_names_the_sections(write: Callable[[str], str]) -> N
     path = write(BASE.replace("selection:", "selecton:"))
     message = refusal(path)
     assert message.startswith(f"{path}:14: selecton: unknown key; did you mean 'selection'?")
-    assert "allowed: run, input, retriever, generator, probe, selection" in message
+    assert message.endswith(
+        "allowed: run, generator, probe, scorers, answer, evaluation, cluster, input, retriever, "
+        "selection, policy, arms"
+    )
 
 
 def test_an_unknown_key_unlike_any_other_gets_no_guess(write: Callable[[str], str]) -> None:
     message = refusal(write(BASE + "  qqqqqq: 1\n"))
     assert "did you mean" not in message
-    assert "selection.qqqqqq: unknown key; allowed: threshold" in message
+    assert "selection.qqqqqq: unknown key; allowed: selector, " in message
 
 
 def test_an_unknown_key_of_an_override_names_the_override(write: Callable[[str], str]) -> None:
@@ -220,7 +198,7 @@ def test_a_threshold_of_minus_infinity_can_be_written_in_yaml_or_as_text(
     write: Callable[[str], str], text: str
 ) -> None:
     cfg = load(OfflineIgpConfig, write(BASE), [f"selection.threshold={text}"])
-    assert cfg.selection.threshold == float("-inf")
+    assert cfg.selection is not None and cfg.selection.threshold == float("-inf")
 
 
 @pytest.mark.parametrize("text", [".nan", "nan", "low"])
@@ -249,7 +227,9 @@ def dotted_keys(kind: type[Frozen]) -> list[str]:
     return walk(schema, "")
 
 
-@pytest.mark.parametrize("kind", [OfflineIgpConfig, BuildIndexConfig])
+@pytest.mark.parametrize(
+    "kind", [OfflineIgpConfig, BuildIndexConfig, EvaluateConfig, SweepConfig, CalibrateConfig]
+)
 def test_the_help_lists_every_key_with_a_meaning(kind: type[Frozen]) -> None:
     lines = help_text(kind).splitlines()
     shown = [line.split(":")[0].strip() for line in lines[::2]]
@@ -270,3 +250,8 @@ def test_the_help_shows_type_and_default_or_that_a_key_is_required() -> None:
     assert "input.split: str | null  (default None)" in text
     assert "input.corpus: str | null  (default None)" in text
     assert "cluster.retriever.num_cpus: float  (default 0.25)" in text
+    assert "arms.top_m: [int, ...]  (required)" in text
+    assert "arms.token_guards: [int | null, ...]  (default (None,))" in text
+    assert "selection.pass_rate: [float, float] | null  (default None)" in text
+    assert "arms.grid: [GridEntry, ...]  (default ())" in text
+    assert "function" not in text and "pydantic" not in text

@@ -4,29 +4,70 @@
 """
 
 from pipeline.config.base import SCHEMES, Frozen, Path
+from pipeline.config.calibrate import CalibrateConfig
 from pipeline.config.cluster import ClusterConfig, PoolConfig, RetrieverPoolConfig
-from pipeline.config.jobs import OfflineIgpConfig
-from pipeline.config.models import GeneratorConfig, RuntimeConfig
-from pipeline.config.policy import AnswerConfig, EvaluationConfig, ProbeConfig, SelectionConfig
-from pipeline.config.retriever import BuildIndexConfig, RetrieverConfig
+from pipeline.config.jobs import (
+    DatasetConfig,
+    EvaluateConfig,
+    OfflineIgpConfig,
+    PipelineConfig,
+    SweepConfig,
+)
+from pipeline.config.models import EmbedderConfig, GeneratorConfig, RuntimeConfig
+from pipeline.config.monitoring import DriftConfig
+from pipeline.config.policy import (
+    AnswerConfig,
+    ArmsConfig,
+    EvaluationConfig,
+    GridEntry,
+    PolicyFile,
+    PolicyOptions,
+    ProbeConfig,
+    SelectionConfig,
+)
+from pipeline.config.retriever import (
+    BuildIndexConfig,
+    FaissConfig,
+    MemberConfig,
+    RetrieverConfig,
+    SearchConfig,
+)
 from pipeline.config.run import InputConfig, RunConfig
+from pipeline.config.scorers import CrossEncoderConfig, LikelihoodConfig, ScorersConfig
 
 __all__ = [
     "SCHEMES",
     "AnswerConfig",
+    "ArmsConfig",
     "BuildIndexConfig",
+    "CalibrateConfig",
     "ClusterConfig",
+    "CrossEncoderConfig",
+    "DatasetConfig",
+    "DriftConfig",
+    "EmbedderConfig",
+    "EvaluateConfig",
     "EvaluationConfig",
+    "FaissConfig",
     "Frozen",
     "GeneratorConfig",
+    "GridEntry",
     "InputConfig",
+    "LikelihoodConfig",
+    "MemberConfig",
     "OfflineIgpConfig",
     "Path",
+    "PipelineConfig",
+    "PolicyFile",
+    "PolicyOptions",
     "PoolConfig",
     "ProbeConfig",
     "RetrieverConfig",
     "RetrieverPoolConfig",
     "RunConfig",
     "RuntimeConfig",
+    "ScorersConfig",
+    "SearchConfig",
     "SelectionConfig",
+    "SweepConfig",
 ]

@@ -1,47 +1,44 @@
-"""One root for each job."""
+"""One root for each job, and what its sections ask of each other."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.config.base import Frozen
+from pipeline.config.base import Frozen, Path
 from pipeline.config.cluster import ClusterConfig
 from pipeline.config.models import GeneratorConfig
-from pipeline.config.policy import AnswerConfig, EvaluationConfig, ProbeConfig, SelectionConfig
+from pipeline.config.policy import (
+    AnswerConfig,
+    ArmsConfig,
+    EmptyContext,
+    EvaluationConfig,
+    GridEntry,
+    Number,
+    ProbeConfig,
+    SelectionConfig,
+)
 from pipeline.config.retriever import RetrieverConfig
 from pipeline.config.run import InputConfig, RunConfig
+from pipeline.config.scorers import ScorersConfig
 
 
-class OfflineIgpConfig(Frozen):
-    """Everything jobs/offline_igp.py needs."""
+class PipelineConfig(Frozen):
+    """What every job that runs the pipeline has."""
 
     run: RunConfig = Field(default_factory=RunConfig)
-    input: InputConfig
-    retriever: RetrieverConfig | None = None
     generator: GeneratorConfig
     probe: ProbeConfig
-    selection: SelectionConfig
+    scorers: ScorersConfig = Field(default_factory=ScorersConfig)
     answer: AnswerConfig = Field(default_factory=AnswerConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
 
     @model_validator(mode="after")
-    def _parts_agree(self) -> "OfflineIgpConfig":
-        limit = self.probe.free_rule_threshold
-        if self.input.candidates is None and (self.retriever is None or not self.retriever.index):
-            raise ValueError("set retriever.index, or give input.candidates and input.corpus")
-        if self.input.candidates is not None and self.input.corpus is None:
-            raise ValueError("input.candidates needs input.corpus, which holds their texts")
-        if limit is not None and self.selection.threshold < limit:
-            raise ValueError(
-                f"selection.threshold {self.selection.threshold} is below "
-                f"probe.free_rule_threshold {limit}: the rollouts skipped under it would be needed"
-            )
+    def _models_agree(self) -> Self:
         by_value = self.generator.engine == "vllm" and self.generator.probe_mode == "in_engine"
         if self.probe.trace and by_value:
             raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
-        self._check_engine()
-        return self
-
-    def _check_engine(self) -> None:
         cap, k = self.generator.max_logprobs, self.probe.top_k
         needed = k if self.generator.probe_mode == "flat_logprobs" else 2
         if self.generator.engine == "vllm" and cap is not None and cap < needed:
@@ -55,3 +52,221 @@ class OfflineIgpConfig(Frozen):
                 f"cluster.generator.num_gpus {gpus:g} is below "
                 f"generator.runtime.tensor_parallel {parallel}"
             )
+        return self
+
+    def _check_policies(self, policies: Iterable[tuple[str, SelectionConfig | GridEntry]]) -> None:
+        for where, policy in policies:
+            self._check_free_rule(where, policy)
+            self._check_replay(where, policy)
+
+    def _check_free_rule(self, where: str, policy: SelectionConfig | GridEntry) -> None:
+        limit = self.probe.free_rule_threshold
+        if limit is None:
+            return
+        if isinstance(policy, GridEntry):
+            key, lowest = f"{where}.thresholds", min(policy.thresholds)
+        else:
+            key, lowest = f"{where}.threshold", policy.threshold
+        if policy.selector in ("ig", "set_aware") and lowest < limit:
+            raise ValueError(
+                f"{key} {lowest} is below probe.free_rule_threshold {limit}: "
+                "the rollouts skipped under it would be needed"
+            )
+        of_answers = ("answer_pmi", "answer_prior")
+        needy = [f"selector {policy.selector}"] * (policy.selector in ("blend", *of_answers))
+        needy += [f"fallback {policy.fallback}"] * (policy.fallback in ("ig", *of_answers))
+        other_nu0 = ("ig_top_k", "ig_max_tokens", "refusal_nu0")
+        needy += [name for name in other_nu0 if getattr(policy, name) is not None]
+        if needy:
+            raise ValueError(
+                f"{where}: {needy[0]} may need the rollouts that probe.free_rule_threshold "
+                "skips; set it to null"
+            )
+
+    def _check_replay(self, where: str, policy: SelectionConfig | GridEntry) -> None:
+        k, steps = policy.ig_top_k, policy.ig_max_tokens
+        if k is not None and (not self.probe.trace or k > self.probe.top_k):
+            raise ValueError(f"{where}.ig_top_k {k} needs probe.trace and probe.top_k >= {k}")
+        if k is not None and k not in TRACE_KS:
+            raise ValueError(f"{where}.ig_top_k {k}; allowed: {', '.join(map(str, TRACE_KS))}")
+        if steps is not None and steps > self.probe.max_tokens:
+            raise ValueError(
+                f"{where}.ig_max_tokens {steps} is above probe.max_tokens {self.probe.max_tokens}"
+            )
+
+
+TRACE_KS = (2, 4, 8, 16, 32, 64, 128)
+"""The K of a trace; core.uncertainty.TRACE_KS, which a test holds equal."""
+
+
+class OfflineIgpConfig(PipelineConfig):
+    """Everything jobs/offline_igp.py needs: one input, and one policy or a grid of arms."""
+
+    input: InputConfig
+    retriever: RetrieverConfig | None = None
+    selection: SelectionConfig | None = Field(None, description="the policy")
+    policy: Path | None = Field(
+        None, description="policy.yaml of jobs/calibrate.py, in place of selection"
+    )
+    arms: ArmsConfig | None = Field(None, description="a grid of arms, in place of selection")
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        check_candidates(self.input, self.retriever)
+        given = [n for n in ("selection", "policy", "arms") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"give one of selection, policy and arms, got {' and '.join(given) or 'none'}"
+            )
+        if self.selection is not None:
+            self._check_policies([("selection", self.selection)])
+        if self.arms is not None:
+            self._check_policies((f"arms.grid.{i}", e) for i, e in enumerate(self.arms.grid))
+        return self
+
+
+class DatasetConfig(Frozen):
+    """A data set of an evaluation."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="name in tables and folders")
+    input: InputConfig = Field(description="its questions, and candidates where there are some")
+    retriever: RetrieverConfig | None = Field(
+        None, description="without an index: one is built over input.corpus under run.root"
+    )
+
+    @property
+    def builds_index(self) -> bool:
+        """Whether its candidates come from an index that is still to be built over its corpus."""
+        retriever, given = self.retriever, self.input
+        searched = retriever is not None and not retriever.indexes and not given.has_candidates
+        return searched and given.corpus is not None
+
+    @model_validator(mode="after")
+    def _has_candidates(self) -> Self:
+        if not self.builds_index:
+            check_candidates(self.input, self.retriever)
+        return self
+
+
+class EvaluateConfig(PipelineConfig):
+    """Everything jobs/evaluate.py needs: data sets, and one grid of arms over all of them."""
+
+    data: Path | None = Field(
+        None, description="root of the data sets: their relative paths are below it"
+    )
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="data sets, in order")
+    arms: ArmsConfig
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_data(cls, values: Any) -> Any:
+        """The data sets' relative paths, put below `data`."""
+        if not isinstance(values, dict) or not isinstance(values.get("data"), str):
+            return values
+        datasets = values.get("datasets")
+        if not isinstance(datasets, list):
+            return values
+        return {**values, "datasets": [_below(values["data"], entry) for entry in datasets]}
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        names = [dataset.name for dataset in self.datasets]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two data sets are called {repeated[0]!r}")
+        self._check_policies((f"arms.grid.{i}", e) for i, e in enumerate(self.arms.grid))
+        return self
+
+    def run_of(self, dataset: DatasetConfig, index: str | None) -> OfflineIgpConfig:
+        """The main job's config for one data set; `index` is its index where it needs one."""
+        retriever = dataset.retriever
+        if retriever is not None and index is not None:
+            retriever = retriever.model_copy(update={"index": index})
+        shared = {name: getattr(self, name) for name in PipelineConfig.model_fields}
+        run = self.run.model_copy(update={"name": f"{self.run.name}-{dataset.name}"})
+        return OfflineIgpConfig(
+            **{**shared, "run": run},
+            input=dataset.input,
+            retriever=retriever,
+            arms=self.arms,
+        )
+
+
+class SweepRanges(Frozen):
+    """What a sweep crosses: Tp x M at the probe's K and MT, and K x MT at one Tp and M."""
+
+    thresholds: tuple[Number, ...] = Field(min_length=1, description="Tp")
+    top_m: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, description="M")
+    empty_context: EmptyContext = Field(description="prompt of a question without evidence")
+    top_k: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        (), description="K of the heat map, from the probes' trace"
+    )
+    max_tokens: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (), description="MT of the heat map"
+    )
+    heat_threshold: Number = Field(0.05, description="Tp of the heat map")
+    heat_top_m: int = Field(5, ge=1, description="M of the heat map")
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if bool(self.top_k) != bool(self.max_tokens):
+            raise ValueError("sweep.top_k and sweep.max_tokens need each other")
+        return self
+
+    def arms(self) -> ArmsConfig:
+        """The ranges as a grid of arms of the selector ig."""
+        heat = [
+            GridEntry(
+                selector="ig",
+                label=f"ig-K{k}-MT{steps}",
+                ig_top_k=k,
+                ig_max_tokens=steps,
+                thresholds=(self.heat_threshold,),
+                top_m=(self.heat_top_m,),
+            )
+            for k in self.top_k
+            for steps in self.max_tokens
+        ]
+        return ArmsConfig(
+            top_m=self.top_m,
+            empty_context=self.empty_context,
+            grid=(GridEntry(selector="ig", thresholds=self.thresholds), *heat),
+        )
+
+
+class SweepConfig(PipelineConfig):
+    """Everything jobs/sweep.py needs: one input, and ranges of thresholds, budgets, K and MT."""
+
+    input: InputConfig
+    retriever: RetrieverConfig | None = None
+    sweep: SweepRanges
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        check_candidates(self.input, self.retriever)
+        self._check_policies(("sweep", entry) for entry in self.sweep.arms().grid)
+        return self
+
+
+def check_candidates(given: InputConfig, retriever: RetrieverConfig | None) -> None:
+    """ValueError where neither the input nor an index gives candidates."""
+    if not given.has_candidates and (retriever is None or not retriever.indexes):
+        raise ValueError("set retriever.index, or give input.candidates and input.corpus")
+    if given.needs_corpus and given.corpus is None:
+        raise ValueError("input.candidates needs input.corpus, which holds their texts")
+
+
+def _below(root: str, value: Any) -> Any:
+    """A data set's raw section with its relative paths below `root`."""
+    keys = ("questions", "candidates", "corpus", "qrels", "index")
+    if isinstance(value, list):
+        return [_below(root, entry) for entry in value]
+    if isinstance(value, dict):
+        return {k: _joined(root, v) if k in keys else _below(root, v) for k, v in value.items()}
+    return value
+
+
+def _joined(root: str, value: Any) -> Any:
+    outside = not isinstance(value, str) or value.startswith(("/", "~"))
+    if outside or "://" in value:
+        return value
+    return f"{root.rstrip('/')}/{value}"

@@ -1,12 +1,13 @@
 """The questions put to models and the decisions taken: probe, selection, answer, evaluation."""
 
 import math
+import os
 import re
-from typing import Literal
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pipeline.config.base import Frozen
+from pipeline.config.base import Frozen, Path
 
 
 class ProbeConfig(Frozen):
@@ -24,23 +25,161 @@ class ProbeConfig(Frozen):
     )
 
 
-class SelectionConfig(Frozen):
-    """Admission and truncation (paper Algorithm 1), and what happens to an empty set."""
+SCORERS = (
+    "bi_encoder",
+    "cross_encoder",
+    "qlm",
+    "qlm_gain",
+    "yes_no",
+    "answer_pmi",
+    "answer_prior",
+    "coverage",
+)
+"""What stages/score.py can compute; the column of each is score_<name>."""
 
-    threshold: float = Field(description="Tp: smallest gain admitted; -.inf only reorders")
-    top_m: int = Field(ge=0, description="M: passages kept")
-    token_guard: int | None = Field(None, ge=1, description="B: passage tokens kept")
+Selector = Literal[
+    "retriever",
+    "ig",
+    "set_aware",
+    "blend",
+    "bi_encoder",
+    "cross_encoder",
+    "qlm",
+    "qlm_gain",
+    "yes_no",
+    "answer_pmi",
+    "answer_prior",
+    "coverage",
+]
+EmptyContext = Literal["frame", "closed_book", "top1", "abstain"]
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("must be a number or -.inf")
+    return value
+
+
+Number: TypeAlias = Annotated[float, AfterValidator(_not_nan)]
+
+
+class PolicyOptions(Frozen):
+    """How candidates are ordered and admitted, whatever the threshold and the budget."""
+
+    selector: Selector = Field("ig", description="signal that orders and admits, higher is better")
     guard_rule: Literal["prefix", "skip"] = Field("prefix", description="at the first misfit")
-    empty_context: Literal["frame", "closed_book", "top1", "abstain"] = Field(
-        description="prompt of a question without evidence"
+    blend: Path | None = Field(None, description="selector blend: JSON written by calibrate")
+    ig_top_k: int | None = Field(
+        None, ge=2, description="selector ig: K smaller than the probe's, from its trace"
+    )
+    ig_max_tokens: int | None = Field(
+        None, ge=1, description="selector ig: MT smaller than the probe's, from its steps"
+    )
+    duplicate_penalty: float = Field(
+        0.0, ge=0, description="taken from the signal of a near-duplicate of a better passage"
+    )
+    pass_rate: tuple[float, float] | None = Field(
+        None, description="[low, high]: outside, the share admitted hands over to the fallback"
+    )
+    nu0_limit: float | None = Field(
+        None, ge=0, le=1, description="NU(q) below it hands over to the fallback, without probes"
+    )
+    on_refusal: Literal["keep", "treat_as_uncertain", "fallback"] = Field(
+        "keep", description="where the rollout without evidence reads as a refusal"
+    )
+    refusal_nu0: float | None = Field(
+        None, ge=0, le=1, description="treat_as_uncertain: NU(q) of a refusal, e.g. others' median"
+    )
+    fallback: Selector = Field(
+        "retriever", description="orders, without threshold, where a gate hands over"
     )
 
-    @field_validator("threshold")
+    @model_validator(mode="after")
+    def _options_agree(self) -> Self:
+        if (self.selector == "blend") != (self.blend is not None):
+            raise ValueError("selector blend and the file `blend` need each other")
+        if self.fallback in ("blend", "set_aware"):
+            raise ValueError(
+                f"fallback {self.fallback} has no signal; allowed: the other selectors"
+            )
+        if self.selector != "ig" and (self.ig_top_k or self.ig_max_tokens):
+            raise ValueError("ig_top_k and ig_max_tokens are of selector ig alone")
+        if self.selector == "set_aware" and self.duplicate_penalty:
+            raise ValueError("selector set_aware sees near-duplicates itself: no duplicate_penalty")
+        if (self.on_refusal == "treat_as_uncertain") != (self.refusal_nu0 is not None):
+            raise ValueError("on_refusal treat_as_uncertain and refusal_nu0 need each other")
+        if self.on_refusal == "treat_as_uncertain" and self.selector != "ig":
+            raise ValueError("on_refusal treat_as_uncertain is of selector ig alone")
+        if self.pass_rate is not None and not 0 <= self.pass_rate[0] <= self.pass_rate[1] <= 1:
+            raise ValueError(f"pass_rate {list(self.pass_rate)}; allowed: 0 <= low <= high <= 1")
+        return self
+
+    @property
+    def probed(self) -> bool:
+        """Whether the policy cannot be formed without the probes."""
+        needs_ig = "ig" in (self.selector, self.fallback) or self.selector == "set_aware"
+        return needs_ig or self.nu0_limit is not None or self.on_refusal != "keep"
+
+
+class SelectionConfig(PolicyOptions):
+    """Admission and truncation (paper Algorithm 1), and what happens to an empty set."""
+
+    threshold: Number = Field(description="Tp: smallest signal admitted; -.inf only reorders")
+    top_m: int = Field(ge=0, description="M: passages kept")
+    token_guard: int | None = Field(None, ge=1, description="B: passage tokens kept")
+    empty_context: EmptyContext = Field(description="prompt of a question without evidence")
+
+
+class PolicyFile(Frozen):
+    """What jobs/calibrate.py writes: a policy, and what it was found with."""
+
+    selection: SelectionConfig
+    origin: dict[str, Any] = Field(default_factory=dict, description="data, settings, figures")
+
+    @model_validator(mode="before")
     @classmethod
-    def _a_number(cls, value: float) -> float:
-        if math.isnan(value):
-            raise ValueError("must be a number or -.inf")
-        return value
+    def _beside_the_file(cls, values: Any, info: ValidationInfo) -> Any:
+        """A relative `selection.blend` is beside the policy file (context: its folder)."""
+        selection = values.get("selection") if isinstance(values, dict) else None
+        if not isinstance(selection, dict) or not isinstance(selection.get("blend"), str):
+            return values
+        blend = os.path.join((info.context or {}).get("folder", ""), selection["blend"])
+        return {**values, "selection": {**selection, "blend": blend}}
+
+
+class GridEntry(PolicyOptions):
+    """A selector with its thresholds, crossed with the budgets: one arm each."""
+
+    label: str | None = Field(
+        None, pattern=r"^[^\s\[\]]+$", description="name in the arms' names; null: the selector's"
+    )
+    thresholds: tuple[Number, ...] = Field(
+        (-math.inf,), min_length=1, description="Tp: smallest signals admitted; -.inf only reorders"
+    )
+    top_m: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        None, description="M; null: those of the grid"
+    )
+    empty_context: EmptyContext | None = Field(None, description="null: that of the grid")
+
+
+class ArmsConfig(Frozen):
+    """A grid of arms: selectors x thresholds x M x B, and what they are compared with.
+
+    Retrieval order at every budget, no evidence and closed book always belong to it.
+    """
+
+    top_m: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, description="M")
+    token_guards: tuple[Annotated[int, Field(ge=1)] | None, ...] = Field(
+        (None,), min_length=1, description="B; null: no guard"
+    )
+    empty_context: EmptyContext = Field(description="prompt of a question without evidence")
+    grid: tuple[GridEntry, ...] = Field((), description="selectors")
+    controls: bool = Field(
+        True,
+        description="of every arm with a threshold: retrieval's prefix and a random subset"
+        " of the same size",
+    )
+    oracle: bool = Field(True, description="the best single passage, as the golden answers say")
 
 
 class AnswerConfig(Frozen):

@@ -1,6 +1,7 @@
 """Where things are under a root, and which shards of a directory are done.
 
     <root>/stages/<stage>-<fingerprint>/part-000000.parquet ...
+    <root>/stages/<stage>-<family>/<fingerprint>/part-*.parquet, of stages with keyed values
     <root>/runs/<name>-<fingerprint>/manifest.json, contexts/part-*.parquet,
         dead_letters/part-*.parquet, metrics.json, _SUCCESS
 
@@ -19,6 +20,12 @@ _PART = re.compile(r"part-(\d{6,})\.parquet")
 def stage_dir(stage: str, fingerprint: str) -> str:
     """Folder of a stage's parts."""
     return f"stages/{stage}-{fingerprint}"
+
+
+def siblings(storage: Storage, folder: str) -> list[str]:
+    """The other folders beside a stage's folder: those of the same family."""
+    family, _, own = folder.rpartition("/")
+    return [f"{family}/{name}" for name in storage.names(family) if name != own]
 
 
 def run_dir(name: str, fingerprint: str) -> str:

@@ -7,7 +7,7 @@ store one PUT does the same. Paths are relative to the folder, with "/" between 
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pipeline.paths import absolute, locate
 
 _SCRATCH = ".tmp"
+_NOTES = b"winnow"
 
 
 class Storage:
@@ -61,6 +62,17 @@ class Storage:
         except (pa.ArrowInvalid, OSError) as error:
             raise OSError(f"{self.uri(path)}: damaged, delete it and run again: {error}") from error
 
+    def read_notes(self, path: str) -> dict[str, Any]:
+        """The notes that a Parquet file was written with; empty where there were none."""
+        with self._fs.open_input_file(self._at(path)) as file:
+            kept = pq.read_schema(file).metadata or {}
+        return dict(json.loads(kept.get(_NOTES, b"{}")))
+
+    def columns(self, path: str) -> list[str]:
+        """Names of a Parquet file's columns."""
+        with self._fs.open_input_file(self._at(path)) as file:
+            return list(pq.read_schema(file).names)
+
     def is_table(self, path: str) -> bool:
         """Whether a Parquet file's footer can be read."""
         try:
@@ -97,8 +109,11 @@ class Storage:
             path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         )
 
-    def write_table(self, path: str, table: pa.Table) -> None:
-        """Writes a Parquet file (zstd)."""
+    def write_table(
+        self, path: str, table: pa.Table, notes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes a Parquet file (zstd), with notes about it in its footer."""
+        table = table.replace_schema_metadata({_NOTES: json.dumps(notes)} if notes else None)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         self.write_bytes(path, sink.getvalue().to_pybytes())

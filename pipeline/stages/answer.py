@@ -1,11 +1,14 @@
-"""Answer: every distinct prompt of a question, generated once however many arms share it."""
+"""Answer: every distinct prompt of a question, generated once however many arms share it.
+
+A prompt's id stands for its text, the model and the generation settings, so an answer that another
+grid of arms has stored for the shard is taken up and not generated again.
+"""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import AnswerConfig
@@ -31,6 +34,7 @@ def stage(
         needs=("question", "candidates", "arms"),
         adds=ADDS,
         depends_on={**cfg.plain(), "generator": generator},
+        family={**cfg.plain(), "generator": generator},
         build=build,
         pool="generator",
         durable=True,
@@ -39,16 +43,23 @@ def stage(
 
 
 class Answer:
-    """The transform: holds the generator, and runs equal prompts of a block once."""
+    """The transform: holds the generator, and generates no prompt twice."""
 
     def __init__(
         self, cfg: AnswerConfig, passage_format: PassageFormat, generator: Generator
     ) -> None:
         self._cfg, self._format, self._generator = cfg, passage_format, generator
 
-    async def __call__(self, table: pa.Table) -> pa.Table:
-        """The block with answers; `error` where a prompt was refused."""
-        running: dict[str, asyncio.Task[Completion]] = {}
+    async def __call__(self, table: pa.Table, earlier: pa.Table | None) -> pa.Table:
+        """The block with answers; `error` where a prompt was refused.
+
+        earlier: the column `answers` of other plans' parts of the shard.
+        """
+        loop = asyncio.get_running_loop()
+        running: dict[str, asyncio.Future[Completion]] = {}
+        for answer in _stored(earlier):
+            running[answer.pop("prompt_id")] = known = loop.create_future()
+            known.set_result(Completion(**answer))
         made = await asyncio.gather(*(self._row(row, running) for row in table.to_pylist()))
         return add_columns(
             table,
@@ -56,7 +67,7 @@ class Answer:
         )
 
     async def _row(
-        self, row: Mapping[str, Any], running: dict[str, "asyncio.Task[Completion]"]
+        self, row: Mapping[str, Any], running: dict[str, "asyncio.Future[Completion]"]
     ) -> tuple[list[dict[str, Any]] | None, str | None]:
         """(answers, None), or (None, reason)."""
         arm_by_prompt = {arm["prompt_id"]: arm for arm in reversed(row["arms"])}
@@ -86,9 +97,21 @@ class Answer:
         return await self._generator.complete(prompt_ids, max_tokens=self._cfg.max_tokens)
 
 
-def _counts(table: pa.Table) -> dict[str, float]:
-    answers = table[schema.ANSWERS.name].combine_chunks().flatten()
-    tokens = [
-        pc.sum(answers.field(name)).as_py() or 0 for name in ("prompt_tokens", "answer_tokens")
-    ]
-    return {"prompts": len(answers), "tokens": sum(tokens)}
+def _stored(earlier: pa.Table | None) -> list[dict[str, Any]]:
+    """The answers of other plans, one a prompt."""
+    if earlier is None:
+        return []
+    answers = earlier[schema.ANSWERS.name].combine_chunks().flatten().to_pylist()
+    return list({answer["prompt_id"]: answer for answer in answers}.values())
+
+
+def _counts(part: pa.Table, earlier: pa.Table | None) -> dict[str, float]:
+    """`prompts` are the distinct ones, `generated` those that were not stored before."""
+    answers = part[schema.ANSWERS.name].combine_chunks().flatten().to_pylist()
+    known = {answer["prompt_id"] for answer in _stored(earlier)}
+    new = {a["prompt_id"]: a for a in answers if a["prompt_id"] not in known}.values()
+    return {
+        "prompts": len({answer["prompt_id"] for answer in answers}),
+        "generated": len(new),
+        "tokens": sum(answer["prompt_tokens"] + answer["answer_tokens"] for answer in new),
+    }

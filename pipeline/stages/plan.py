@@ -8,7 +8,7 @@ The last step writes the shard's finished rows and dead letters into the run dir
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
@@ -21,7 +21,15 @@ from pipeline.runs import layout
 from pipeline.runs.fingerprint import digest
 from pipeline.runs.storage import Storage
 from pipeline.stages.source import Source
-from pipeline.stages.stage import ContractError, Pool, Stage, Transform, check_plan, run_stage
+from pipeline.stages.stage import (
+    ContractError,
+    Pool,
+    Stage,
+    Transform,
+    check_plan,
+    join,
+    run_stage,
+)
 
 OnCounts = Callable[[str, Mapping[str, float]], None]
 CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
@@ -29,15 +37,15 @@ CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
 
 @dataclass(frozen=True)
 class Step:
-    """A stage in its place; the fingerprint covers it and all that is upstream."""
+    """A stage in its place.
+
+    `fingerprint` covers the stage and those that wrote what it needs, no others: a further
+    scorer in the plan leaves the probes where they are. `folder` holds a durable stage's parts.
+    """
 
     stage: Stage
     fingerprint: str
-
-    @property
-    def folder(self) -> str:
-        """Where a durable stage's parts are."""
-        return layout.stage_dir(self.stage.name, self.fingerprint)
+    folder: str
 
 
 @dataclass(frozen=True)
@@ -46,13 +54,19 @@ class Plan:
 
     root: str
     source: Source
+    source_columns: tuple[str, ...]
     steps: tuple[Step, ...]
     run_folder: str
 
     @property
     def fingerprint(self) -> str:
         """Of the whole run's output."""
-        return self.steps[-1].fingerprint
+        return digest([self.source.fingerprint, *(step.fingerprint for step in self.steps)])
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a finished row, the source's included."""
+        return [*self.source_columns, *(n for step in self.steps for n in step.stage.adds.names)]
 
     @property
     def rows_folder(self) -> str:
@@ -75,23 +89,33 @@ def make_plan(
 ) -> Plan:
     """The plan of a run called `name`; PlanError where the stages do not fit together."""
     check_plan(stages, columns)
-    steps, upstream = [], source.fingerprint
+    author = dict.fromkeys(columns.names, source.fingerprint)
+    steps = []
     for stage in stages:
+        upstream = [source.fingerprint, *(author[name] for name in stage.inputs)]
         depends_on = dict(stage.depends_on)
-        upstream = digest([stage.name, stage.revision, upstream, depends_on, str(stage.adds)])
-        steps.append(Step(stage, upstream))
-    return Plan(root, source, tuple(steps), layout.run_dir(name, upstream))
+        fingerprint = digest([stage.name, stage.revision, upstream, depends_on, str(stage.adds)])
+        folder = layout.stage_dir(stage.name, fingerprint)
+        if stage.family is not None:
+            family = digest([stage.name, stage.revision, source.fingerprint, dict(stage.family)])
+            folder = f"{layout.stage_dir(stage.name, family)}/{fingerprint}"
+        steps.append(Step(stage, fingerprint, folder))
+        author |= dict.fromkeys(stage.adds.names, fingerprint)
+    plan = Plan(root, source, tuple(columns.names), tuple(steps), "")
+    return replace(plan, run_folder=layout.run_dir(name, plan.fingerprint))
 
 
 def groups(plan: Plan) -> list[tuple[Pool | None, tuple[Step, ...]]]:
     """Consecutive steps that share a pool, and so run in one actor with one set of engines.
 
-    A step without a pool joins the steps before it.
+    A step without a pool joins the steps before it, or those after it where it is the first.
     """
-    pools: list[Pool | None] = []
+    pools: list[Pool | None] = [
+        next((step.stage.pool for step in plan.steps if step.stage.pool), None)
+    ]
     for step in plan.steps:
-        pools.append(step.stage.pool or (pools[-1] if pools else None))
-    placed = groupby(zip(pools, plan.steps, strict=True), key=lambda pair: pair[0])
+        pools.append(step.stage.pool or pools[-1])
+    placed = groupby(zip(pools[1:], plan.steps, strict=True), key=lambda pair: pair[0])
     return [(pool, tuple(step for _, step in pairs)) for pool, pairs in placed]
 
 
@@ -115,23 +139,32 @@ class Worker:
         for step in self._steps:
             path = layout.part(step.folder, shard_of(block))
             if step.stage.durable and self._storage.exists(path):
-                block = _take_up(step, block, self._storage.read_table(path))
+                part = self._storage.read_table(path)
             else:
-                block = await self._compute(step, block)
+                part, counts = await self._compute(step, block)
                 if step.stage.durable:
-                    kept = ["question_id", *step.stage.adds.names, schema.DEAD.name]
-                    self._storage.write_table(path, block.select(kept))
+                    self._storage.write_table(path, part, notes=counts)
+            block = join(block, part, of=step.folder)
         return block
 
-    async def _compute(self, step: Step, block: pa.Table) -> pa.Table:
+    async def _compute(self, step: Step, block: pa.Table) -> tuple[pa.Table, dict[str, float]]:
+        """The stage's part of the block's shard, and what was counted while making it."""
         stage, started = step.stage, time.monotonic()
+        given = [self._earlier(step, shard_of(block))] if stage.family is not None else []
         if stage.name not in self._transforms:
             self._transforms[stage.name] = stage.build(self._engines)
-        made = await run_stage(stage, self._transforms[stage.name], block)
-        newly_dead = _count_dead(made) - _count_dead(block)
-        counts = {"rows": len(made), "seconds": time.monotonic() - started, "dead": newly_dead}
-        self._on_counts(stage.name, {**counts, **stage.counts(made)})
-        return made
+        part = await run_stage(stage, self._transforms[stage.name], block, *given)
+        counts: dict[str, float] = {"rows": len(part), "seconds": time.monotonic() - started}
+        counts |= {"dead": _count_dead(part), **stage.counts(part, *given)}
+        self._on_counts(stage.name, counts)
+        return part, counts
+
+    def _earlier(self, step: Step, shard: int) -> pa.Table | None:
+        """The stage's columns that other plans of its family stored for a shard."""
+        paths = [layout.part(f, shard) for f in layout.siblings(self._storage, step.folder)]
+        names = step.stage.adds.names
+        found = [self._storage.read_table(p, names) for p in paths if self._storage.exists(p)]
+        return pa.concat_tables(found) if found else None
 
 
 def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
@@ -176,21 +209,28 @@ def contexts(plan: Plan, storage: Storage, columns: Sequence[str]) -> Iterator[p
         yield storage.read_table(layout.part(plan.rows_folder, shard), columns)
 
 
+def counted(plan: Plan, storage: Storage) -> dict[str, dict[str, float]]:
+    """What the making of every durable stage's parts was counted to, summed over its shards.
+
+    A part that several runs share is counted in each of them.
+    """
+    totals: dict[str, dict[str, float]] = {}
+    for step in plan.steps:
+        if not step.stage.durable:
+            continue
+        total = totals.setdefault(step.stage.name, {})
+        for shard in sorted(layout.shards_done(storage, step.folder)):
+            for name, value in storage.read_notes(layout.part(step.folder, shard)).items():
+                total[name] = total.get(name, 0) + value
+    return totals
+
+
 def shard_of(block: pa.Table) -> int:
     """The one shard that a block holds; ContractError when it was cut or merged on its way."""
     shards = pc.unique(block[schema.SHARD.name]).to_pylist()
     if len(shards) != 1:
         raise ContractError(f"a block must hold one shard, got {shards}")
     return int(shards[0])
-
-
-def _take_up(step: Step, block: pa.Table, stored: pa.Table) -> pa.Table:
-    if not stored["question_id"].equals(block["question_id"]):
-        raise ContractError(f"{step.folder}: a stored part holds other questions than its shard")
-    for name in step.stage.adds.names:
-        block = block.append_column(stored.schema.field(name), stored[name])
-    place = block.column_names.index(schema.DEAD.name)
-    return block.set_column(place, schema.DEAD, stored[schema.DEAD.name])
 
 
 def _count_dead(block: pa.Table) -> int:

@@ -85,7 +85,7 @@ class Probe:
         try:
             prompt_ids = [self._generator.tokenizer.encode(prompt) for prompt in prompts]
             first = await self._once(prompt_ids[0], running)
-            nu0 = _nu(first)
+            nu0 = stored_nu(first)
             limit = self._cfg.free_rule_threshold
             free = limit is not None and nothing_can_be_admitted(nu0, threshold=limit)
             rollouts = [first]
@@ -98,7 +98,7 @@ class Probe:
                     if isinstance(result, BaseException):
                         raise result
                     rollouts.append(result)
-                    nu.append(_nu(result))
+                    nu.append(stored_nu(result))
         except Refusal as refusal:
             return None, None, f"rollout {at}: {refusal}"
         probes = self._record(nu0, nu, rollouts, prompt_ids, free)
@@ -135,7 +135,7 @@ class Probe:
         }
 
 
-def _nu(rollout: Rollout) -> float:
+def stored_nu(rollout: Rollout) -> float:
     """NU as it is stored, in float32, so that every later decision sees the same value."""
     try:
         return float(np.float32(normalised_uncertainty(rollout.u_T)))

@@ -1,67 +1,83 @@
-"""Select: the evidence of every arm, and the identity of the prompt that it leads to.
-
-Arms of the main job: `igp` (the policy under test); `retriever`, the same budget in retrieval
-order; `retriever_top1`; two controls with as many passages per question as igp kept,
-`retriever_same_size` (retrieval prefix) and `random_same_size` (a seeded subset, in retrieval
-order); `no_evidence` (the document prompt with an empty block) and `closed_book`.
-"""
+"""Select: the evidence of every arm, and the identity of the prompt that it leads to."""
 
 import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from pipeline import schema
 from pipeline.config import AnswerConfig, SelectionConfig
-from pipeline.core.admission import admit
+from pipeline.core import duplicates, gates
+from pipeline.core.admission import admit, admit_rounds, order
+from pipeline.core.blend import Blend, signals_of, to_json
 from pipeline.core.budget import truncate
+from pipeline.core.refusals import REFUSAL_PATTERNS_VERSION, is_refusal
 from pipeline.engines.base import Tokenizer
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
 from pipeline.prompts.render import PassageFormat
+from pipeline.stages import signals
+from pipeline.stages.arms import Arm
 from pipeline.stages.stage import Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ARMS])
-ARMS = (
-    "igp",
-    "retriever",
-    "retriever_top1",
-    "retriever_same_size",
-    "random_same_size",
-    "no_evidence",
-    "closed_book",
-)
-PROBED_ARMS = ("igp", "retriever_same_size", "random_same_size")
-"""Arms that cannot be formed without the probes, and so pay for them in `NTE with probes`."""
 
 
-def stage(
-    cfg: SelectionConfig,
-    answer: AnswerConfig,
-    *,
-    passage_format: PassageFormat,
-    seed: int,
-    generator: Mapping[str, Any],
-) -> Stage:
-    """The stage for one policy; `answer` and `generator` go into the prompts' identities."""
+@dataclass(frozen=True)
+class Settings:
+    """What all arms share. `blends` are by the path that policies name; `generator` (from
+    engines.models.describe) and `answer` go into the prompts' identities."""
+
+    answer: AnswerConfig
+    passage_format: PassageFormat
+    seed: int
+    generator: Mapping[str, Any]
+    blends: Mapping[str, Blend]
+    refusal_patterns: Sequence[str] = ()
+
+    @property
+    def identity(self) -> str:
+        """What makes equal prompts mean equal answers."""
+        return json.dumps([self.answer.plain(), self.generator], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An arm's evidence on one row, its positions in prompt order.
+
+    `admitted` counts the passages before the empty-context rule; `order` is the selector's order
+    of all candidates, None where the arm has no selector or it measured nothing.
+    """
+
+    positions: list[int]
+    admitted: int
+    frame: str
+    order: list[int] | None
+
+
+def stage(arms: Sequence[Arm], settings: Settings) -> Stage:
+    """The stage for some arms; it needs what their selectors read."""
 
     def build(engines: Engines) -> Transform:
-        select = Select(cfg, answer, passage_format, seed, generator, engines.tokenizer)
-        return select
+        return Select(arms, settings, engines.tokenizer)
 
+    policies = [arm.policy for arm in arms if arm.policy is not None]
+    refusals = any(policy.on_refusal != "keep" for policy in policies)
     return Stage(
         name="select",
-        needs=("question", "candidates", "gains"),
+        needs=("question", "candidates", *_columns(policies, settings.blends)),
         adds=ADDS,
         depends_on={
-            **cfg.plain(),
-            "seed": seed,
-            "passage_format": passage_format,
-            "answer": answer.plain(),
-            "generator": generator,
+            "arms": [_identity(arm, settings.blends) for arm in arms],
+            "seed": settings.seed,
+            "passage_format": settings.passage_format,
+            "identity": settings.identity,
+            "refusals": [REFUSAL_PATTERNS_VERSION, *settings.refusal_patterns] if refusals else [],
             "prompts": render.fingerprint(render.ANSWER_TEMPLATES),
         },
         build=build,
@@ -70,79 +86,174 @@ def stage(
     )
 
 
+def _identity(arm: Arm, blends: Mapping[str, Blend]) -> dict[str, Any]:
+    """The arm for fingerprints: its blend's weights stand in place of the path that names them."""
+    plain = arm.plain()
+    if arm.policy is not None and arm.policy.blend is not None:
+        plain["policy"]["blend"] = to_json(blends[arm.policy.blend])
+    return plain
+
+
+def _columns(policies: Sequence[SelectionConfig], blends: Mapping[str, Blend]) -> tuple[str, ...]:
+    needed: dict[str, None] = {}
+    for policy in policies:
+        for selector in (policy.selector, policy.fallback):
+            needed |= dict.fromkeys(signals.columns(selector))
+        if policy.probed:
+            needed |= dict.fromkeys(("probes", "gains"))
+    for blend in blends.values():
+        for name in signals_of(blend.features):
+            needed |= dict.fromkeys(("probes",) if name == "neg_nu" else signals.columns(name))
+    return tuple(needed)
+
+
 class Select:
     """The transform; it needs the generator's tokenizer for the token guard, not the model."""
 
-    def __init__(
-        self,
-        cfg: SelectionConfig,
-        answer: AnswerConfig,
-        passage_format: PassageFormat,
-        seed: int,
-        generator: Mapping[str, Any],
-        tokenizer: Tokenizer,
-    ) -> None:
-        self._cfg, self._answer, self._format = cfg, answer, passage_format
-        self._seed, self._tokenizer = seed, tokenizer
-        self._identity = json.dumps([answer.plain(), generator], sort_keys=True)
+    def __init__(self, arms: Sequence[Arm], settings: Settings, tokenizer: Tokenizer) -> None:
+        self._arms, self._settings, self._tokenizer = arms, settings, tokenizer
+        self._refuses = partial(is_refusal, extra_patterns=settings.refusal_patterns)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The block with every arm's evidence."""
-        arms = [self._row(row) for row in table.to_pylist()]
-        return add_columns(table, {schema.ARMS: arms})
+        return add_columns(table, {schema.ARMS: [self._row(row) for row in table.to_pylist()]})
 
-    def _row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        candidates = row["candidates"]
-        texts = [passage_text(candidate, self._format) for candidate in candidates]
+    def _row(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        settings, candidates = self._settings, row["candidates"]
+        texts = [passage_text(candidate, settings.passage_format) for candidate in candidates]
         tokens = [self._tokenizer.count(text) for text in texts]
-        arms = []
-        policies = self._policies(row["question_id"], row["gains"], tokens)
-        for name, positions, admitted, frame in policies:
-            evidence = [{"position": p, "text": None, "tokens": tokens[p]} for p in positions]
-            arm: dict[str, Any] = {"arm": name, "evidence": evidence}
-            arm |= {"admitted": admitted, "frame": frame}
-            prompt = arm_prompt(row["question"], candidates, arm, self._answer, self._format)
-            arms.append({**arm, "prompt_id": None if prompt is None else self._prompt_id(prompt)})
-        return arms
+        if "probes" in row:
+            row["refused"] = self._refuses(row["probes"]["answers"][0])
+        made: list[dict[str, Any]] = []
+        prompt_ids: dict[tuple[str, tuple[int, ...]], str | None] = {}
+        for name, choice in self._choices(row, texts, tokens):
+            evidence = [
+                {"position": p, "text": None, "tokens": tokens[p]} for p in choice.positions
+            ]
+            arm: dict[str, Any] = {"arm": name, "evidence": evidence, "order": choice.order}
+            arm |= {"admitted": choice.admitted, "frame": choice.frame}
+            key = choice.frame, tuple(choice.positions)
+            if key not in prompt_ids:
+                prompt_ids[key] = self._prompt_id(row["question"], candidates, arm)
+            made.append({**arm, "prompt_id": prompt_ids[key]})
+        return made
 
-    def _policies(
-        self, question_id: str, gains: Sequence[float | None], tokens: Sequence[int]
-    ) -> Iterator[tuple[str, list[int], int, str]]:
-        """(arm, positions in prompt order, admitted, frame) in the order of ARMS.
+    def _choices(
+        self, row: Mapping[str, Any], texts: Sequence[str], tokens: Sequence[int]
+    ) -> Iterator[tuple[str, Choice]]:
+        """(name, choice) of every arm.
 
-        `admitted` counts the passages before the empty-context rule; the size-matched controls
-        carry the policy's count.
+        The oracle is one arm `single[i]` per candidate, or itself where there is none.
         """
-        everything = range(len(gains))
-        kept = self._budget(admit(gains, threshold=self._cfg.threshold), tokens)
-        admitted = len(kept)
-        rule = self._cfg.empty_context
-        if not kept and rule == "top1":
-            kept = self._budget(everything[:1], tokens)
-        empty_frame = "documents" if rule in ("frame", "top1") else rule
-        frame = "documents" if kept else empty_frame
-        chance = random.Random(f"{self._seed}:{question_id}").sample(everything, len(kept))
-        in_order, top1 = self._budget(list(everything), tokens), list(everything[:1])
-        yield "igp", kept, admitted, frame
-        yield "retriever", in_order, len(in_order), "documents"
-        yield "retriever_top1", top1, len(top1), "documents"
-        yield "retriever_same_size", list(everything[: len(kept)]), admitted, frame
-        yield "random_same_size", sorted(chance), admitted, frame
-        yield "no_evidence", [], 0, "documents"
-        yield "closed_book", [], 0, "closed_book"
+        everything = range(len(texts))
+        chance = random.Random(f"{self._settings.seed}:{row['question_id']}").sample(
+            everything, len(everything)
+        )
+        by_policy: dict[str, Choice] = {}
+        for arm in self._arms:
+            if arm.kind == "policy" and arm.policy is not None:
+                by_policy[arm.name] = self._decide(arm.policy, row, texts, tokens)
+                yield arm.name, by_policy[arm.name]
+            elif arm.kind in ("same_size", "random_same_size"):
+                copied = by_policy[str(arm.of)]
+                pool = list(everything) if arm.kind == "same_size" else chance
+                kept = sorted(pool[: len(copied.positions)])
+                yield arm.name, Choice(kept, copied.admitted, copied.frame, None)
+            elif arm.kind == "oracle":
+                for i in everything:
+                    yield single(i), Choice([i], 1, "documents", None)
+                if not texts:
+                    yield arm.name, Choice([], 0, "documents", None)
+            else:
+                frame = "closed_book" if arm.kind == "closed_book" else "documents"
+                yield arm.name, Choice([], 0, frame, None)
 
-    def _budget(self, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:
-        return truncate(
-            positions,
-            top_m=self._cfg.top_m,
-            tokens=tokens,
-            token_guard=self._cfg.token_guard,
-            guard_rule=self._cfg.guard_rule,
+    def _decide(
+        self,
+        policy: SelectionConfig,
+        row: Mapping[str, Any],
+        texts: Sequence[str],
+        tokens: Sequence[int],
+    ) -> Choice:
+        """Paper Algorithm 1, with gates before it and the empty-context rule after it."""
+        signal = self._signal(policy, row, texts)
+        in_order: list[int] | None
+        if _hands_over(policy, row, signal):
+            admissible = in_order = order(signals.plain(row, policy.fallback))
+        elif policy.selector == "set_aware":
+            rounds, gains = row["sets"]["positions"], row["sets"]["gains"]
+            left = [i for i in range(len(texts)) if i not in rounds]
+            in_order = [*rounds, *left] if rounds else None
+            admissible = admit_rounds(rounds, gains, threshold=policy.threshold)
+        else:
+            in_order, admissible = order(signal), admit(signal, threshold=policy.threshold)
+            if all(value is None for value in signal):
+                in_order = None
+        kept = _budget(policy, admissible, tokens)
+        admitted, rule = len(kept), policy.empty_context
+        if not kept and rule == "top1":
+            kept = _budget(policy, list(range(len(texts)))[:1], tokens)
+        empty_frame = "documents" if rule in ("frame", "top1") else rule
+        return Choice(kept, admitted, "documents" if kept else empty_frame, in_order)
+
+    def _signal(
+        self, policy: SelectionConfig, row: Mapping[str, Any], texts: Sequence[str]
+    ) -> signals.Signal:
+        blend = None if policy.blend is None else self._settings.blends[policy.blend]
+        signal = signals.of_row(row, policy, blend)
+        if not policy.duplicate_penalty:
+            return signal
+        return duplicates.penalise(
+            signal,
+            duplicates.near_duplicates(texts),
+            penalty=policy.duplicate_penalty,
+            threshold=policy.threshold,
         )
 
-    def _prompt_id(self, prompt: render.Prompt) -> str:
+    def _prompt_id(
+        self, question: str, candidates: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]
+    ) -> str | None:
+        settings = self._settings
+        prompt = arm_prompt(question, candidates, arm, settings.answer, settings.passage_format)
+        if prompt is None:
+            return None
         text = json.dumps(prompt, sort_keys=True)
-        return hashlib.sha256(f"{self._identity}\n{text}".encode()).hexdigest()[:24]
+        return hashlib.sha256(f"{settings.identity}\n{text}".encode()).hexdigest()[:24]
+
+
+def single(position: int) -> str:
+    """Name of the arm that shows one candidate alone, of which the oracle takes the best."""
+    return f"single[{position}]"
+
+
+def is_single(arm: str) -> bool:
+    """Whether `single` made an arm's name."""
+    return arm.startswith("single[")
+
+
+def _hands_over(
+    policy: SelectionConfig, row: Mapping[str, Any], signal: Sequence[float | None]
+) -> bool:
+    if policy.on_refusal == "fallback" and row["refused"]:
+        return True
+    if policy.nu0_limit is not None and gates.certainty_hands_over(
+        row["probes"]["nu0"], limit=policy.nu0_limit
+    ):
+        return True
+    if policy.pass_rate is None:
+        return False
+    low, high = policy.pass_rate
+    return gates.pass_rate_hands_over(signal, threshold=policy.threshold, low=low, high=high)
+
+
+def _budget(policy: SelectionConfig, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    return truncate(
+        positions,
+        top_m=policy.top_m,
+        tokens=tokens,
+        token_guard=policy.token_guard,
+        guard_rule=policy.guard_rule,
+    )
 
 
 def passage_text(candidate: Mapping[str, Any], passage_format: PassageFormat) -> str:
@@ -171,7 +282,8 @@ def arm_prompt(
     return render.answer(question, texts, answer.template)
 
 
-def _counts(table: pa.Table) -> dict[str, float]:
-    rows = [arms for arms in table[schema.ARMS.name].to_pylist() if arms is not None]
+def _counts(part: pa.Table) -> dict[str, float]:
+    """Of the first arm, the policy under test."""
+    rows = [arms for arms in part[schema.ARMS.name].to_pylist() if arms is not None]
     admitted = [arms[0]["admitted"] for arms in rows]
     return {"admitted": sum(admitted), "empty": admitted.count(0)}

@@ -1,10 +1,11 @@
 """The stage contract: what a stage needs, what it adds, and the checks around every block.
 
-A stage's transform gets a table of the living rows, with at least the columns it needs, and
-returns the same rows in the same order with its own columns added. A row that it cannot serve
-comes back with a reason in the extra column `error`; `run_stage` turns that into the row's
-`dead` entry, and later stages no longer see the row. So a block always holds every question of
-its shard, and nothing is lost.
+A stage's transform gets a table of the rows that have everything it needs, and returns the same
+rows in the same order with its own columns added. A row that it cannot serve comes back with a
+reason in the extra column `error`: its columns stay null, so no stage that needs them sees the
+row, and the first reason becomes the row's `dead` entry. A stage that needs none of them still
+serves the row: what it stores does not depend on which other stages the plan holds. A block
+always holds every question of its shard, and nothing is lost.
 """
 
 import inspect
@@ -18,8 +19,9 @@ import pyarrow.compute as pc
 from pipeline import schema
 from pipeline.engines.table import Engines
 
-Transform: TypeAlias = Callable[[pa.Table], pa.Table | Awaitable[pa.Table]]
-Pool = Literal["retriever", "generator"]
+Transform: TypeAlias = Callable[..., pa.Table | Awaitable[pa.Table]]
+"""Of the rows; a stage with a `family` also gets what it stored before (see Stage.family)."""
+Pool = Literal["retriever", "generator", "embedder", "cross_encoder", "likelihood"]
 ERROR = pa.field("error", pa.string())
 
 
@@ -27,10 +29,16 @@ ERROR = pa.field("error", pa.string())
 class Stage:
     """One step of a plan.
 
+    `needs` are columns that a row must have, not null; `reads` are columns that it may have.
     `depends_on` is JSON-able and holds everything that the output depends on beside the input
     columns: settings, models, prompts, versions. `pool` names the actors whose engines `build`
     asks for; None: the stage needs no engine. A `durable` stage ends in its own directory.
     `revision` is raised when the stage's code comes to mean something else.
+
+    `family` is for a durable stage whose stored values carry keys of their own: it holds what
+    makes equal keys mean equal values. The transform is then also given the stage's columns that
+    other plans of the family stored for the same shard, as one table or None, and may take values
+    up. `counts` describes a finished part in numbers, from the same arguments.
     """
 
     name: str
@@ -38,10 +46,17 @@ class Stage:
     adds: pa.Schema
     depends_on: Mapping[str, Any]
     build: Callable[[Engines], Transform]
+    reads: tuple[str, ...] = ()
     pool: Pool | None = None
     durable: bool = False
+    family: Mapping[str, Any] | None = None
     revision: int = 1
-    counts: Callable[[pa.Table], Mapping[str, float]] = field(default=lambda table: {})
+    counts: Callable[..., Mapping[str, float]] = field(default=lambda part: {})
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every column that the transform is given beside the question's id."""
+        return tuple(name for name in (*self.needs, *self.reads) if name != "question_id")
 
 
 class PlanError(ValueError):
@@ -60,7 +75,7 @@ def check_plan(stages: Sequence[Stage], source: pa.Schema) -> None:
         if stage.name in names:
             raise PlanError(f"stage {stage.name!r} stands twice in the plan")
         names.add(stage.name)
-        for column in stage.needs:
+        for column in (*stage.needs, *stage.reads):
             if column not in known:
                 raise PlanError(
                     f"stage {stage.name!r} needs column {column!r}; before it there are: "
@@ -72,19 +87,47 @@ def check_plan(stages: Sequence[Stage], source: pa.Schema) -> None:
         known |= set(stage.adds.names)
 
 
-async def run_stage(stage: Stage, transform: Transform, block: pa.Table) -> pa.Table:
-    """The block with the stage's columns added, null in dead rows; ContractError if it cheats.
+async def run_stage(
+    stage: Stage, transform: Transform, block: pa.Table, earlier: pa.Table | None = None
+) -> pa.Table:
+    """The stage's part of a shard: `question_id`, its own columns, and `dead` where it refused.
 
-    block: a shard's rows with `question_id`, `dead` and everything the stage needs.
+    block: a shard's rows with `question_id` and everything the stage needs and reads.
+    earlier: for a stage with a family, what other plans stored. ContractError if it cheats.
     """
-    needs = [column for column in stage.needs if column != "question_id"]
-    living = block.filter(pc.is_null(block[schema.DEAD.name])).select(["question_id", *needs])
-    if living.num_rows == 0:
-        return add_columns(block, {column: [None] * len(block) for column in stage.adds})
-    result = transform(living)
+    served = _served(stage, block)
+    rows = block.filter(served).select(["question_id", *stage.inputs])
+    if rows.num_rows == 0:
+        columns = {column: [None] * len(block) for column in (*stage.adds, schema.DEAD)}
+        return add_columns(block.select(["question_id"]), columns)
+    result = transform(rows) if stage.family is None else transform(rows, earlier)
     made = await result if inspect.isawaitable(result) else result
-    _check_result(stage, living, made)
-    return _merge(stage, block, made)
+    _check_result(stage, rows, made)
+    return _spread(stage, block, served, made)
+
+
+def join(block: pa.Table, part: pa.Table, *, of: str) -> pa.Table:
+    """The block with a stage's part beside it; a row that was dead before keeps its reason.
+
+    ContractError, naming `of`, where the part is about other questions.
+    """
+    if not part["question_id"].equals(block["question_id"]):
+        raise ContractError(f"{of}: a part holds other questions than its shard")
+    dead = pc.coalesce(block[schema.DEAD.name], part[schema.DEAD.name])
+    place = block.column_names.index(schema.DEAD.name)
+    block = block.set_column(place, schema.DEAD, dead)
+    for column in part.schema:
+        if column.name not in ("question_id", schema.DEAD.name):
+            block = block.append_column(column, part[column.name])
+    return block
+
+
+def _served(stage: Stage, block: pa.Table) -> pa.Array:
+    """Which rows have everything that the stage needs; a malformed row has nothing."""
+    served = pc.is_valid(block["question_id"])
+    for name in stage.needs:
+        served = pc.and_(served, pc.is_valid(block[name]))
+    return served
 
 
 def add_columns(table: pa.Table, columns: Mapping[pa.Field, Sequence[Any]]) -> pa.Table:
@@ -110,20 +153,20 @@ def _check_result(stage: Stage, given: pa.Table, made: pa.Table) -> None:
         raise ContractError(f"stage {stage.name!r} added undeclared columns {extra}")
 
 
-def _merge(stage: Stage, block: pa.Table, made: pa.Table) -> pa.Table:
-    """The stage's columns spread over all rows of the block, and its errors written to `dead`."""
+def _spread(stage: Stage, block: pa.Table, served: pa.ChunkedArray, made: pa.Table) -> pa.Table:
+    """The stage's columns over all rows of the block, and its errors as `dead` entries."""
     has_errors = ERROR.name in made.column_names
     reasons = made[ERROR.name].to_pylist() if has_errors else [None] * len(made)
-    dead = block[schema.DEAD.name].to_pylist()
-    living_rows = [row for row, entry in enumerate(dead) if entry is None]
-    taken: list[int | None] = [None] * len(block)  # row of `made`, null where dead
-    for place, (row, reason) in enumerate(zip(living_rows, reasons, strict=True)):
+    dead: list[dict[str, str] | None] = [None] * len(block)
+    served_rows = [row for row, serves in enumerate(served.to_pylist()) if serves]
+    taken: list[int | None] = [None] * len(block)  # row of `made`, null where there is none
+    for place, (row, reason) in enumerate(zip(served_rows, reasons, strict=True)):
         if reason is None:
             taken[row] = place
         else:
             dead[row] = {"stage": stage.name, "reason": reason}
     indices = pa.array(taken, pa.int64())
+    part = block.select(["question_id"])
     for column in stage.adds:
-        block = block.append_column(column, made[column.name].take(indices))
-    place = block.column_names.index(schema.DEAD.name)
-    return block.set_column(place, schema.DEAD, pa.array(dead, schema.DEAD.type))
+        part = part.append_column(column, made[column.name].take(indices))
+    return part.append_column(schema.DEAD, pa.array(dead, schema.DEAD.type))

@@ -39,6 +39,20 @@ def test_only_whole_parts_count_as_done(tmp_path: Path, name: str) -> None:
     assert layout.shards_done(storage, "folder") == {3}
 
 
+def test_the_siblings_of_a_folder_are_the_others_of_its_family(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    for folder in ("stages/answer-f/b", "stages/answer-f/a", "stages/answer-f/c", "stages/probe-f"):
+        storage.write_bytes(layout.part(folder, 0), b"")
+    assert layout.siblings(storage, "stages/answer-f/b") == [
+        "stages/answer-f/a",
+        "stages/answer-f/c",
+    ]
+    assert layout.siblings(storage, "stages/answer-f/not-yet") == [
+        *(f"stages/answer-f/{name}" for name in "abc"),
+    ]
+    assert layout.siblings(storage, "stages/answer-g/a") == []
+
+
 def test_no_shard_is_done_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert layout.shards_done(Storage(str(tmp_path)), "folder") == set()
 

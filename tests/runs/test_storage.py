@@ -51,7 +51,30 @@ def test_what_is_written_is_read_back(storage: Storage) -> None:
     assert storage.read_json("value.json") == {"é": [1.5, None]}
     assert storage.read_table("deep/t.parquet").equals(table)
     assert storage.read_table("deep/t.parquet", ["b"]).equals(table.select(["b"]))
+    assert storage.columns("deep/t.parquet") == ["a", "b"]
     assert storage.names("deep") == ["down", "t.parquet"]
+
+
+def test_notes_are_kept_in_a_table_and_change_nothing_of_it(storage: Storage) -> None:
+    table = pa.table({"a": [1, 2], "b": ["x", None]})
+    notes = {"rows": 2, "seconds": 0.25, "é": None}
+    storage.write_table("noted.parquet", table, notes=notes)
+    assert storage.read_notes("noted.parquet") == notes
+    assert storage.read_table("noted.parquet").equals(table)
+    assert storage.read_table("noted.parquet", ["b"]).equals(table.select(["b"]))
+    assert storage.is_table("noted.parquet")
+    assert storage.columns("noted.parquet") == ["a", "b"]
+
+
+def test_a_table_without_notes_has_none_and_does_not_hand_on_those_it_was_read_with(
+    storage: Storage,
+) -> None:
+    storage.write_table("noted.parquet", pa.table({"a": [1]}), notes={"rows": 1})
+    storage.write_table("copy.parquet", storage.read_table("noted.parquet"))
+    storage.write_table("empty.parquet", pa.table({"a": [1]}), notes={})
+    assert storage.read_notes("copy.parquet") == {} == storage.read_notes("empty.parquet")
+    with pytest.raises(FileNotFoundError):
+        storage.read_notes("gone.parquet")
 
 
 def test_a_second_write_replaces_the_first(storage: Storage) -> None:

@@ -1,28 +1,31 @@
-"""The plan of the main job over the example questions, with candidates and the fake model."""
+"""The plan of the main job over the example questions, with candidates and the fake models."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs import offline_igp
-from pipeline.config import (
-    AnswerConfig,
-    GeneratorConfig,
-    InputConfig,
-    OfflineIgpConfig,
-    ProbeConfig,
-    RetrieverConfig,
-    RunConfig,
-    SelectionConfig,
-)
+import pyarrow as pa
+
+from pipeline import schema
+from pipeline.config import OfflineIgpConfig
+from pipeline.engines.index_folder import MANIFEST
 from pipeline.runs.storage import Storage
-from pipeline.stages import retrieve, source
-from pipeline.stages.plan import Plan, make_plan
-from pipeline.stages.stage import Stage
+from pipeline.stages import build, source
+from pipeline.stages import plan as plans
+from pipeline.stages.plan import Plan, make_plan, run_local
+from pipeline.stages.source import Source
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+IDS = [
+    json.loads(line)["id"]
+    for line in (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+]
 N = 4
+"""Candidates a question."""
+SOURCE = Source("stages/source-0", "0", (), rows=5, dead=0, shards=3)
+"""An input that nobody reads."""
+QUESTIONS = pa.schema([*schema.SOURCE, schema.JUDGEMENTS])
 
 
 def write_candidates(path: Path) -> str:
@@ -45,9 +48,14 @@ def write_candidates(path: Path) -> str:
     return str(path)
 
 
-def config(folder: Path, **sections: Mapping[str, Any]) -> OfflineIgpConfig:
-    """The run's settings with changes by section; everything it writes lies in `folder`."""
+def config(folder: Path, **sections: Any) -> OfflineIgpConfig:
+    """The run's settings with changes by section; everything it writes lies in `folder`.
+
+    A grid of `arms` stands in place of the selection.
+    """
     candidates = folder / "candidates.jsonl"
+    if not candidates.exists():
+        write_candidates(candidates)
     defaults: dict[str, dict[str, Any]] = {
         "run": {"root": str(folder / "out"), "rows_per_shard": 13},
         "input": {
@@ -58,28 +66,53 @@ def config(folder: Path, **sections: Mapping[str, Any]) -> OfflineIgpConfig:
         "generator": {"engine": "fake", "model": "fake"},
         "probe": {"template": "literal", "top_k": 128, "max_tokens": 8},
         "selection": {"threshold": 0.0, "top_m": 2, "empty_context": "frame"},
-        "answer": {},
     }
-    parts = {name: {**values, **sections.get(name, {})} for name, values in defaults.items()}
-    if not candidates.exists():
-        write_candidates(candidates)
-    return OfflineIgpConfig(
-        run=RunConfig(**parts["run"]),
-        input=InputConfig(**parts["input"]),
-        generator=GeneratorConfig(**parts["generator"]),
-        probe=ProbeConfig(**parts["probe"]),
-        selection=SelectionConfig(**parts["selection"]),
-        answer=AnswerConfig(**parts["answer"]),
-    )
+    if "arms" in sections:
+        del defaults["selection"]
+    known = {name: {**values, **sections.get(name, {})} for name, values in defaults.items()}
+    return OfflineIgpConfig.model_validate({**sections, **known})
 
 
-def stages(cfg: OfflineIgpConfig, *, index: Mapping[str, Any] | None = None) -> list[Stage]:
-    """The stages of the main job; `index` puts retrieval before them."""
-    first = [] if index is None else [retrieve.stage(RetrieverConfig(index="index"), index)]
-    return [*first, *offline_igp.stages(cfg)]
+def searched(folder: Path, index: str = "index", **sections: Any) -> OfflineIgpConfig:
+    """The same over an index of that fingerprint, of which there is nothing but its manifest."""
+    place = folder / index
+    place.mkdir(exist_ok=True)
+    (place / MANIFEST).write_text(json.dumps({"fingerprint": index}), encoding="utf-8")
+    given = {"candidates": None, "corpus": None, **sections.get("input", {})}
+    return config(folder, **{**sections, "input": given, "retriever": {"index": str(place)}})
 
 
 def prepared(cfg: OfflineIgpConfig) -> Plan:
     """The plan over the snapshot of the input."""
     found = source.prepare(cfg.run, cfg.input, Storage(cfg.run.root))
-    return make_plan(cfg.run.root, cfg.run.name, found, source.columns(cfg.input), stages(cfg))
+    columns = source.columns(cfg.input)
+    return make_plan(cfg.run.root, cfg.run.name, found, columns, build.stages(cfg))
+
+
+class Counts:
+    """What the stages counted, summed by stage and name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, dict[str, float]] = {}
+
+    def __call__(self, stage: str, counts: Mapping[str, float]) -> None:
+        sums = self.sums.setdefault(stage, {})
+        for name, value in counts.items():
+            sums[name] = sums.get(name, 0) + value
+
+
+def run(cfg: OfflineIgpConfig) -> tuple[Plan, Counts]:
+    """A run from the start; its plan and what was counted."""
+    plan, counts = prepared(cfg), Counts()
+    run_local(plan, cfg, counts)
+    return plan, counts
+
+
+def finished(plan: Plan) -> pa.Table:
+    """All finished rows of a run."""
+    return pa.concat_tables(plans.contexts(plan, Storage(plan.root), plan.columns))
+
+
+def written(plan: Plan) -> str:
+    """All finished rows as text: unlike tables, equal where a number is undefined in both."""
+    return repr(finished(plan).to_pylist())

@@ -1,6 +1,7 @@
 """Tests of pipeline.stages.evaluate: every arm's answer against the golds, by hand."""
 
 import asyncio
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,18 +20,25 @@ from pipeline.config import (
 from pipeline.engines.table import Engines
 from pipeline.stages import evaluate
 from pipeline.stages.stage import run_stage
-from tests.stages.tables import table
+from tests.stages.tables import candidate, table
 
-COLUMNS = ["question_id", "golden_answers", "probes", "arms", "answers"]
+COLUMNS = [
+    *("question_id", "golden_answers", "metadata", "judgements", "candidates", "probes"),
+    *("arms", "answers"),
+]
+
+
+UNDEFINED: Any = pytest.approx(math.nan, nan_ok=True)
 
 
 def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
-    """A question whose arms gave these texts; None abstained. Each has evidence 0."""
+    """A question whose arms gave these texts; None abstained. Each has evidence 0 and no order."""
     arms = [
         {
             "arm": name,
             "evidence": [] if text is None else [{"position": 0, "text": None, "tokens": 1}],
             "admitted": 0 if text is None else 1,
+            "order": None,
             "frame": "abstain" if text is None else "documents",
             "prompt_id": None if text is None else f"prompt of {text!r}",
         }
@@ -50,6 +58,9 @@ def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
     return {
         "question_id": "q",
         "golden_answers": list(golds),
+        "metadata": "{}",
+        "judgements": None,
+        "candidates": [candidate("p0", "a"), candidate("p1", "b"), candidate("p2", "c")],
         "probes": {"answers": ["Ada.", "Ada."]},
         "arms": arms,
         "answers": answers,
@@ -65,10 +76,12 @@ NO_ENGINE = OfflineIgpConfig(
 )
 
 
-def evaluated(*rows: dict[str, Any], refusal_patterns: Sequence[str] = ()) -> pa.Table:
-    """The block with what the stage adds."""
-    stage = evaluate.stage(refusal_patterns)
-    block = table(rows, COLUMNS)
+def evaluated(
+    *rows: dict[str, Any], refusal_patterns: Sequence[str] = (), probed: bool = True
+) -> pa.Table:
+    """What the stage adds to the block."""
+    stage = evaluate.stage(refusal_patterns, probed=probed)
+    block = table(rows, COLUMNS if probed else [name for name in COLUMNS if name != "probes"])
     block = block.append_column(schema.DEAD, pa.array([None] * len(rows), schema.DEAD.type))
     return asyncio.run(run_stage(stage, stage.build(Engines(NO_ENGINE)), block))
 
@@ -92,43 +105,25 @@ def test_the_metrics_of_each_arm_by_hand() -> None:
             closed_book="The Countess",
         )
     )
+    shared = {"answer_tokens": 2, "evidence_size": 1, "admitted": 1, "refusal": False}
+    unknown = {"wrong": None, "ndcg": UNDEFINED, "ndcg_candidates": UNDEFINED}
+    quality = [
+        ("igp", 0.5, 0.0, 0.0, 11),
+        ("retriever", pytest.approx(2 / 3), 0.0, 1.0, 12),
+        ("closed_book", 1.0, 1.0, 1.0, 13),
+    ]
     assert metrics == [
-        {
-            "arm": "igp",
-            "f1": 0.5,
-            "em": 0.0,
-            "sub_em": 0.0,
-            "prompt_tokens": 11,
-            "evidence_size": 1,
-            "admitted": 1,
-            "refusal": False,
-        },
-        {
-            "arm": "retriever",
-            "f1": pytest.approx(2 / 3),
-            "em": 0.0,
-            "sub_em": 1.0,
-            "prompt_tokens": 12,
-            "evidence_size": 1,
-            "admitted": 1,
-            "refusal": False,
-        },
-        {
-            "arm": "closed_book",
-            "f1": 1.0,
-            "em": 1.0,
-            "sub_em": 1.0,
-            "prompt_tokens": 13,
-            "evidence_size": 1,
-            "admitted": 1,
-            "refusal": False,
-        },
+        {"arm": arm, "f1": f1, "em": em, "sub_em": sub_em, "prompt_tokens": tokens}
+        | shared
+        | unknown
+        for arm, f1, em, sub_em, tokens in quality
     ]
 
 
 def test_arms_that_share_a_prompt_share_its_answer() -> None:
     ((one, other),) = run(row(["Ada"], igp="Ada", retriever="Ada"))
-    assert one | {"arm": ""} == other | {"arm": ""}
+    for name in ("f1", "prompt_tokens", "answer_tokens"):
+        assert one[name] == other[name]
 
 
 def test_without_golds_the_scores_are_undefined_and_the_cost_is_known() -> None:
@@ -145,9 +140,13 @@ def test_an_abstention_is_the_empty_answer_of_no_tokens() -> None:
         "em": 0.0,
         "sub_em": 0.0,
         "prompt_tokens": 0,
+        "answer_tokens": 0,
         "evidence_size": 0,
         "admitted": 0,
         "refusal": False,
+        "wrong": None,
+        "ndcg": UNDEFINED,
+        "ndcg_candidates": UNDEFINED,
     }
 
 
@@ -168,8 +167,106 @@ def test_golds_that_normalise_to_nothing_are_counted() -> None:
     assert evaluated(*rows)["empty_golds"].to_pylist() == [2, 0, 0]
 
 
+def test_without_probes_it_is_not_known_whether_the_model_refuses_without_evidence() -> None:
+    made = evaluated(row(["Ada"], igp="Ada"), probed=False)
+    assert made["refused"].to_pylist() == [None]
+    assert made["metrics"].to_pylist()[0][0]["f1"] == 1.0
+    assert "probes" not in evaluate.stage(probed=False).needs
+
+
+def test_refusals_without_evidence_are_counted_and_there_are_none_without_probes() -> None:
+    refusing = row(["Ada"], igp="Ada") | {"probes": {"answers": ["I cannot answer that."]}}
+    stage = evaluate.stage()
+    assert dict(stage.counts(evaluated(refusing, refusing, row([], igp="")))) == {"refusals": 2}
+    assert dict(stage.counts(evaluated(refusing, probed=False))) == {"refusals": 0}
+
+
+def test_wrong_answers_are_flagged_where_the_metadata_labels_some() -> None:
+    texts = {"igp": "It was Bea.", "retriever": "Ada, not Bea", "closed_book": "nobody"}
+    labelled = row(["Ada"], **texts) | {"metadata": json.dumps({"wrong_answers": ["Bea", "Cy"]})}
+    none_labelled = row(["Ada"], **texts) | {"metadata": json.dumps({"wrong_answers": []})}
+    with_labels, without, unlabelled = run(labelled, none_labelled, row(["Ada"], **texts))
+    assert [metric["wrong"] for metric in with_labels] == [True, False, False]
+    for metrics in (without, unlabelled):
+        assert [metric["wrong"] for metric in metrics] == [None, None, None]
+
+
+def judged(order: Sequence[int] | None, **grades: int | None) -> dict[str, Any]:
+    """A question whose one arm ordered the candidates p0, p1, p2, with these grades."""
+    given = row(["Ada"], igp="Ada")
+    given["arms"][0]["order"] = order
+    return given | {
+        "judgements": [
+            {"passage_id": name, "relevance": grade, "label": None, "answer": None}
+            for name, grade in grades.items()
+        ]
+    }
+
+
+def ndcgs(given: dict[str, Any]) -> tuple[float, float]:
+    """NDCG over all judged passages, and over the candidates."""
+    ((metrics,),) = run(given)
+    return metrics["ndcg"], metrics["ndcg_candidates"]
+
+
+def test_ndcg_is_that_of_the_whole_order_against_all_judged_passages() -> None:
+    # Grades 1 for p2 and 2 for p9, which is no candidate. The order p1, p2, p0 has a DCG of
+    # (2**1 - 1) / log2(3). The ideal over all judged is 3 / log2(2) + 1 / log2(3), over the
+    # candidates alone 1 / log2(2).
+    over_all, over_candidates = ndcgs(judged([1, 2, 0], p2=1, p9=2, p0=0))
+    discount = 1 / math.log2(3)
+    assert over_all == pytest.approx(discount / (3 + discount))
+    assert over_candidates == pytest.approx(discount)
+    assert ndcgs(judged([2, 1, 0], p2=1)) == (1.0, 1.0)
+
+
+def test_ndcg_looks_at_five_ranks() -> None:
+    given = judged([1, 2, 3, 4, 5, 0], p0=1)
+    given["candidates"] = [candidate(f"p{i}", "x") for i in range(6)]
+    assert ndcgs(given) == (0.0, 0.0)
+    given["arms"][0]["order"] = [1, 2, 3, 4, 0, 5]
+    assert ndcgs(given)[0] == pytest.approx(1 / math.log2(6))
+
+
+def test_ndcg_is_undefined_without_an_order_judgements_or_a_relevant_passage() -> None:
+    for given in (
+        judged(None, p0=1),
+        judged([], p0=1),
+        judged([0, 1, 2]) | {"judgements": None},
+        judged([0, 1, 2]),
+        judged([0, 1, 2], p0=0),
+        judged([0, 1, 2], p0=None),  # a label without a grade
+    ):
+        assert ndcgs(given) == (UNDEFINED, UNDEFINED)
+    # A relevant passage that was not retrieved: the retriever's fault, not the selector's.
+    assert ndcgs(judged([0, 1, 2], p9=1)) == (0.0, UNDEFINED)
+
+
+def test_the_oracle_is_the_best_single_passage_in_the_place_of_all() -> None:
+    texts = {"igp": "?", "single[0]": "Bea", "single[1]": "Ada", "single[2]": "ada", "last": "!"}
+    (metrics,) = run(row(["Ada"], **texts))
+    assert [metric["arm"] for metric in metrics] == ["igp", "oracle", "last"]
+    assert (metrics[1]["f1"], metrics[1]["prompt_tokens"]) == (1.0, 13)  # the first of the two
+
+
+def test_between_equal_f1_the_oracle_prefers_the_golden_answer_s_presence() -> None:
+    texts = {"single[0]": "Bea", "single[1]": "Adamant"}  # it holds "ada", as no word of its own
+    ((oracle,),) = run(row(["Ada"], **texts))
+    assert (oracle["f1"], oracle["sub_em"], oracle["prompt_tokens"]) == (0.0, 1.0, 12)
+
+
+def test_without_golden_answers_the_oracle_is_the_first_passage() -> None:
+    ((oracle,),) = run(row([], **{"single[0]": "Bea", "single[1]": "Ada"}))
+    assert math.isnan(oracle["f1"]) and oracle["prompt_tokens"] == 11
+
+
+def test_an_oracle_over_no_candidates_stays_as_it_is() -> None:
+    (metrics,) = run(row(["Ada"], igp="Ada", oracle="Bea") | {"candidates": []})
+    assert [(metric["arm"], metric["f1"]) for metric in metrics] == [("igp", 1.0), ("oracle", 0.0)]
+
+
 def test_blocks_of_any_size_give_the_same_metrics() -> None:
-    rows = [row(["Ada"], igp=f"Ada {i}", retriever="Bea") for i in range(4)]
+    rows = [judged([0, 1, 2], p0=1) | {"question_id": f"q{i}"} for i in range(4)]
     assert [run(one)[0] for one in rows] == run(*rows)
     assert run() == []
 

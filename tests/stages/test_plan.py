@@ -13,82 +13,55 @@ from pipeline.config import OfflineIgpConfig
 from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
-from pipeline.stages.plan import Plan, Step, Worker, finish, groups, load, make_plan, shard_of
-from pipeline.stages.source import Source
-from pipeline.stages.stage import ContractError, PlanError, Stage, Transform, add_columns
-from tests.stages.plans import config, stages
-
-SOURCE = Source("stages/source-0", "0", (), rows=5, dead=0, shards=3)
-QUESTIONS = schema.SOURCE
-INDEX = {"fingerprint": "index"}
-
-
-def prints(
-    cfg: OfflineIgpConfig, *, index: Mapping[str, Any] = INDEX, source: Source = SOURCE
-) -> dict[str, str]:
-    """The fingerprint of each step by its stage, retrieval included."""
-    plan = make_plan("root", "run", source, QUESTIONS, stages(cfg, index=index))
-    return {step.stage.name: step.fingerprint for step in plan.steps}
-
-
-CHANGES: dict[str, tuple[dict[str, dict[str, Any]], list[str]]] = {
-    "threshold": ({"selection": {"threshold": 0.5}}, ["select", "answer", "evaluate"]),
-    "empty context": ({"selection": {"empty_context": "top1"}}, ["select", "answer", "evaluate"]),
-    "seed": ({"run": {"seed": 1}}, ["select", "answer", "evaluate"]),
-    "answer length": ({"answer": {"max_tokens": 5}}, ["select", "answer", "evaluate"]),
-    "top k": ({"probe": {"top_k": 64}}, ["probe", "select", "answer", "evaluate"]),
-    "name and place": ({"run": {"name": "x", "root": "x", "rows_per_shard": 2}}, []),
-    "speed": ({"generator": {"runtime": {"max_num_seqs": 3}}}, []),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_setting_changes_what_depends_on_it_and_nothing_before(
-    tmp_path: Path, change: str
-) -> None:
-    settings, expected = CHANGES[change]
-    before, after = prints(config(tmp_path)), prints(config(tmp_path, **settings))
-    assert [name for name in before if before[name] != after[name]] == expected
-
-
-def test_another_input_or_index_changes_every_step(tmp_path: Path) -> None:
-    before = prints(config(tmp_path))
-    other = Source("stages/source-1", "1", (), rows=5, dead=0, shards=3)
-    for after in (
-        prints(config(tmp_path), source=other),
-        prints(config(tmp_path), index={"fingerprint": "other"}),
-    ):
-        assert all(before[name] != after[name] for name in before)
-
-
-def test_the_run_folder_is_named_by_the_last_step(tmp_path: Path) -> None:
-    plan = make_plan("root", "demo", SOURCE, QUESTIONS, stages(config(tmp_path), index=INDEX))
-    assert plan.fingerprint == plan.steps[-1].fingerprint
-    assert plan.run_folder == f"runs/demo-{plan.fingerprint[:8]}"
-    assert plan.steps[1].folder == f"stages/probe-{plan.steps[1].fingerprint}"
+from pipeline.stages import build
+from pipeline.stages.plan import (
+    Plan,
+    Step,
+    Worker,
+    counted,
+    finish,
+    groups,
+    load,
+    make_plan,
+    shard_of,
+)
+from pipeline.stages.stage import ContractError, PlanError, Pool, Stage, Transform, add_columns
+from tests.stages.plans import QUESTIONS, SOURCE, config, searched
 
 
 def test_stages_that_do_not_fit_make_no_plan(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="'probe' needs column 'candidates'"):
-        make_plan("root", "demo", SOURCE, QUESTIONS, stages(config(tmp_path)))
+        make_plan("root", "demo", SOURCE, QUESTIONS, build.stages(config(tmp_path)))
 
 
 def test_steps_that_share_a_pool_are_grouped_and_poolless_ones_join_those_before(
     tmp_path: Path,
 ) -> None:
-    plan = make_plan("root", "demo", SOURCE, QUESTIONS, stages(config(tmp_path), index=INDEX))
+    cfg = searched(tmp_path, scorers={"also": ["coverage", "qlm", "answer_pmi"]})
+    plan = make_plan("root", "x", SOURCE, QUESTIONS, build.stages(cfg))
     assert [(pool, [step.stage.name for step in steps]) for pool, steps in groups(plan)] == [
-        ("retriever", ["retrieve"]),
-        ("generator", ["probe", "select", "answer", "evaluate"]),
+        ("retriever", ["retrieve", "score_coverage"]),
+        ("likelihood", ["score_qlm"]),
+        ("generator", ["probe"]),
+        ("likelihood", ["score_answer_pmi"]),
+        ("generator", ["select", "answer", "evaluate"]),
     ]
 
 
-def test_poolless_steps_at_the_start_are_a_group_of_their_own() -> None:
-    plan = Plan("root", SOURCE, (Step(length("a"), "a"), Step(length("b"), "b")), "runs/x")
+def test_a_poolless_step_at_the_start_joins_those_after() -> None:
+    first, last = length("a"), length("b", pool="generator")
+    plan = make_plan("root", "x", SOURCE, QUESTIONS, [first, last])
+    assert [(pool, len(steps)) for pool, steps in groups(plan)] == [("generator", 2)]
+
+
+def test_steps_without_any_pool_are_one_group() -> None:
+    plan = make_plan("root", "x", SOURCE, QUESTIONS, [length("a"), length("b")])
     assert [(pool, len(steps)) for pool, steps in groups(plan)] == [(None, 2)]
 
 
-def length(name: str, *, durable: bool = False, fails: bool = False) -> Stage:
+def length(
+    name: str, *, durable: bool = False, fails: bool = False, pool: Pool | None = None
+) -> Stage:
     """A stage that adds the question's length under its own name, or refuses long questions."""
     column = pa.field(name, pa.int64())
 
@@ -101,7 +74,7 @@ def length(name: str, *, durable: bool = False, fails: bool = False) -> Stage:
 
         return measure
 
-    return Stage(name, ("question",), pa.schema([column]), {}, build, durable=durable)
+    return Stage(name, ("question",), pa.schema([column]), {}, build, durable=durable, pool=pool)
 
 
 def block(*questions: str, shard: int = 0) -> pa.Table:
@@ -119,10 +92,13 @@ def block(*questions: str, shard: int = 0) -> pa.Table:
 class Walk:
     """A plan of `length` stages on disk, and what was counted on the way."""
 
-    def __init__(self, folder: Path, *made: Stage) -> None:
-        self.storage = Storage(str(folder))
-        steps = tuple(Step(stage, f"print-{stage.name}") for stage in made)
-        self.plan = Plan(str(folder), SOURCE, steps, "runs/x")
+    def __init__(self, root: Path, *made: Stage, folder: str = "stages/{name}-print") -> None:
+        self.storage = Storage(str(root))
+        steps = tuple(
+            Step(stage, "print", folder.format(name=stage.name, **stage.depends_on))
+            for stage in made
+        )
+        self.plan = Plan(str(root), SOURCE, ("question_id", "question"), steps, "runs/x")
         self.counted: list[tuple[str, Mapping[str, float]]] = []
 
     def __call__(self, given: pa.Table) -> pa.Table:
@@ -139,7 +115,9 @@ def test_a_stored_part_is_taken_up_and_not_computed_again(tmp_path: Path) -> Non
     first = walk(block("x", "long"))
     again = walk(block("x", "long"))
     assert again.equals(first)
-    assert first["b"].to_pylist() == [1, None]
+    assert first["a"].to_pylist() == [1, None]
+    assert first["b"].to_pylist() == [1, 4]  # a row that another stage refused is served
+    assert first["dead"].to_pylist()[1]["stage"] == "a"
     assert [name for name, _ in walk.counted] == ["a", "b", "b"]
     counts = walk.counted[0][1]
     assert (counts["rows"], counts["dead"]) == (2, 1) and counts["seconds"] >= 0
@@ -149,15 +127,80 @@ def test_a_stored_part_is_taken_up_and_not_computed_again(tmp_path: Path) -> Non
 def test_a_durable_part_holds_its_own_columns_and_the_dead(tmp_path: Path) -> None:
     walk = Walk(tmp_path, length("a"), length("b", durable=True))
     walk(block("x", shard=2))
-    assert walk.storage.names("stages") == ["b-print-b"]
-    part = walk.storage.read_table(layout.part("stages/b-print-b", 2))
+    assert walk.storage.names("stages") == ["b-print"]
+    part = walk.storage.read_table(layout.part("stages/b-print", 2))
     assert part.to_pylist() == [{"question_id": "q0", "b": 1, "dead": None}]
+
+
+def test_a_part_holds_what_was_counted_while_it_was_made(tmp_path: Path) -> None:
+    walk = Walk(tmp_path, length("a", durable=True, fails=True), length("b"))
+    walk(block("x", "long"))
+    walk(block("y", shard=1))
+    notes = [walk.storage.read_notes(layout.part("stages/a-print", shard)) for shard in (0, 1)]
+    assert notes == [dict(counts) for name, counts in walk.counted if name == "a"]
+    assert [(made["rows"], made["dead"]) for made in notes] == [(2, 1), (1, 0)]
+    totals = counted(walk.plan, walk.storage)
+    assert list(totals) == ["a"]  # the other stage keeps no parts
+    assert (totals["a"]["rows"], totals["a"]["dead"]) == (3, 1)
+    assert totals["a"]["seconds"] == sum(made["seconds"] for made in notes)
+
+
+def test_what_nobody_has_made_yet_is_counted_to_nothing(tmp_path: Path) -> None:
+    walk = Walk(tmp_path, length("a", durable=True))
+    assert counted(walk.plan, walk.storage) == {"a": {}}
+
+
+def test_a_stage_of_a_family_is_given_what_its_siblings_stored_for_the_shard(
+    tmp_path: Path,
+) -> None:
+    seen: list[list[Any] | None] = []
+    column = pa.field("kin", pa.int64())
+
+    def build_kin(_: Engines) -> Transform:
+        def look(table: pa.Table, earlier: pa.Table | None) -> pa.Table:
+            seen.append(None if earlier is None else earlier.to_pylist())
+            return add_columns(table, {column: list(range(len(table)))})
+
+        return look
+
+    def count(part: pa.Table, earlier: pa.Table | None) -> dict[str, float]:
+        return {"others": 0 if earlier is None else len(earlier)}
+
+    def walk(setting: int) -> Walk:
+        return Walk(
+            tmp_path,
+            Stage(
+                name="kin",
+                needs=("question",),
+                adds=pa.schema([column]),
+                depends_on={"setting": setting},
+                family={"model": "m"},
+                build=build_kin,
+                durable=True,
+                counts=count,
+            ),
+            folder="stages/kin-family/{setting}",
+        )
+
+    def folders(walk: Walk) -> list[str]:
+        return walk.storage.names("stages/kin-family")
+
+    first, second, third = (walk(setting) for setting in range(3))
+    first(block("x", "y"))
+    first(block("x", shard=1))
+    second(block("x", "y"))
+    third(block("x", "y"))
+    third(block("x", "y", "z", shard=2))
+    kin = [{"kin": 0}, {"kin": 1}]
+    assert seen == [None, None, kin, [*kin, *kin], None]
+    assert folders(third) == ["0", "1", "2"]
+    assert [counts["others"] for _, counts in third.counted] == [4, 0]
 
 
 def test_a_stored_part_of_other_questions_is_a_defect(tmp_path: Path) -> None:
     walk = Walk(tmp_path, length("a", durable=True))
     walk(block("x", "y"))
-    with pytest.raises(ContractError, match="a-print-a: a stored part holds other questions"):
+    with pytest.raises(ContractError, match="stages/a-print: a part holds other questions"):
         walk(block("x"))
 
 
@@ -185,10 +228,10 @@ def test_a_shard_without_dead_rows_writes_no_letters_and_one_without_living_an_e
 def test_missing_shards_are_told_by_folder_in_the_order_of_the_plan(tmp_path: Path) -> None:
     walk = Walk(tmp_path, length("a", durable=True), length("b"), length("c", durable=True))
     finish(walk.plan, walk.storage, walk(block("x", shard=1)))
-    walk.storage.delete(layout.part("stages/c-print-c", 1))
+    walk.storage.delete(layout.part("stages/c-print", 1))
     assert list(walk.plan.missing(walk.storage).items()) == [
-        ("stages/a-print-a", {0, 2}),
-        ("stages/c-print-c", {0, 1, 2}),
+        ("stages/a-print", {0, 2}),
+        ("stages/c-print", {0, 1, 2}),
         ("runs/x/contexts", {0, 2}),
     ]
 

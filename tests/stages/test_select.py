@@ -1,70 +1,46 @@
 """Tests of pipeline.stages.select: the evidence of every arm over rows made by hand."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import schema
 from pipeline.config import AnswerConfig, SelectionConfig
+from pipeline.config.policy import EmptyContext
 from pipeline.engines.fake import FakeTokenizer
-from pipeline.stages.select import ARMS, Select, arm_prompt
-from tests.stages.tables import candidate, table
+from pipeline.stages.arms import main_arms
+from pipeline.stages.select import Select, arm_prompt
+from tests.stages.choices import GENERATOR, PASSAGES, choose, kept, row, settings
+from tests.stages.tables import table
 
-GENERATOR = {"engine": "fake", "revision": 1}
-# Words of each passage with its title, and so tokens: 3, 2, 4, 1, 2.
-PASSAGES = [
-    candidate("p0", "north wind", title="Title"),
-    candidate("p1", "south wind"),
-    candidate("p2", "east of the sun"),
-    candidate("p3", "west"),
-    candidate("p4", "no wind"),
+ARMS = [
+    *("igp", "retriever", "retriever_top1", "retriever_same_size", "random_same_size"),
+    *("no_evidence", "closed_book"),
 ]
-# By gain: 1, 4 (a tie, by rank), 0, 3; 2 was not measured. All are exact in float32.
-GAINS = [0.125, 0.375, None, -0.25, 0.375]
-
-
-def row(
-    gains: Sequence[float | None] = GAINS, *, question_id: str = "q", question: str = "Which wind?"
-) -> dict[str, Any]:
-    """A probed question with as many of the passages as there are gains."""
-    return {
-        "question_id": question_id,
-        "question": question,
-        "candidates": PASSAGES[: len(gains)],
-        "gains": gains,
-    }
 
 
 def select(
     *rows: dict[str, Any],
     threshold: float = 0.0,
     top_m: int = 5,
-    empty_context: Literal["frame", "closed_book", "top1", "abstain"] = "frame",
-    seed: int = 0,
-    answer: AnswerConfig | None = None,
-    generator: dict[str, Any] | None = None,
-    passage_format: Literal["contents", "text"] = "contents",
-    **guard: Any,
+    empty_context: EmptyContext = "frame",
+    token_guard: int | None = None,
+    guard_rule: Literal["prefix", "skip"] = "prefix",
+    **shared: Any,
 ) -> list[dict[str, dict[str, Any]]]:
-    """The arms of each row by name."""
-    cfg = SelectionConfig(threshold=threshold, top_m=top_m, empty_context=empty_context, **guard)
-    transform = Select(
-        cfg, answer or AnswerConfig(), passage_format, seed, generator or GENERATOR, FakeTokenizer()
+    """The main job's arms of each row by name."""
+    cfg = SelectionConfig(
+        threshold=threshold,
+        top_m=top_m,
+        empty_context=empty_context,
+        token_guard=token_guard,
+        guard_rule=guard_rule,
     )
-    made = transform(table(rows, ["question_id", "question", "candidates", "gains"]))
-    assert made.schema.field("arms").equals(schema.ARMS)
-    lists = made["arms"].to_pylist()
-    assert all([arm["arm"] for arm in arms] == list(ARMS) for arms in lists)
-    return [{arm["arm"]: arm for arm in arms} for arms in lists]
-
-
-def kept(arm: dict[str, Any]) -> list[int]:
-    """The positions of an arm's evidence in prompt order."""
-    return [piece["position"] for piece in arm["evidence"]]
+    made = choose(main_arms(cfg), *rows, using=settings(**shared))
+    assert all(list(arms) == ARMS for arms in made)
+    return made
 
 
 def test_igp_orders_by_gain_with_ties_by_rank_and_admits_from_the_threshold_on() -> None:
@@ -127,7 +103,7 @@ def test_evidence_names_the_candidates_own_text_and_its_tokens() -> None:
     ],
 )
 def test_the_rule_for_an_empty_set_decides_the_prompt(
-    rule: Literal["frame", "closed_book", "top1", "abstain"],
+    rule: EmptyContext,
     evidence: list[int],
     frame: str,
     equal_to: str | None,
@@ -144,7 +120,7 @@ def test_the_rule_for_an_empty_set_decides_the_prompt(
 
 @pytest.mark.parametrize("rule", ["frame", "closed_book", "top1", "abstain"])
 def test_the_rule_for_an_empty_set_leaves_other_questions_alone(
-    rule: Literal["frame", "closed_book", "top1", "abstain"],
+    rule: EmptyContext,
 ) -> None:
     assert select(row(), empty_context=rule) == select(row(), empty_context="frame")
 
@@ -156,9 +132,10 @@ def test_without_candidates_every_arm_is_empty_and_top1_has_nothing_to_fall_back
     assert arms["igp"]["prompt_id"] == arms["no_evidence"]["prompt_id"]
 
 
-def test_gains_that_were_not_measured_are_never_admitted() -> None:
+def test_gains_that_were_not_measured_are_never_admitted_and_give_no_order() -> None:
     (arms,) = select(row([None, None]), threshold=-math.inf)
     assert kept(arms["igp"]) == []
+    assert arms["igp"]["order"] is None
 
 
 @given(gains=st.lists(st.none() | st.floats(-1, 1, width=32), max_size=5), seed=st.integers())
@@ -253,5 +230,21 @@ def test_the_prompt_of_an_arm_is_rendered_from_its_evidence() -> None:
 def test_the_columns_given_are_kept() -> None:
     given_rows = table([row()], ["question_id", "question", "candidates", "gains"])
     cfg = SelectionConfig(threshold=0, top_m=1, empty_context="frame")
-    made = Select(cfg, AnswerConfig(), "contents", 0, GENERATOR, FakeTokenizer())(given_rows)
+    made = Select(main_arms(cfg), settings(), FakeTokenizer())(given_rows)
     assert made.drop_columns(["arms"]).equals(given_rows)
+
+
+def test_an_arm_with_a_selector_keeps_its_order_of_all_candidates() -> None:
+    (arms,) = select(row(), threshold=0.2, top_m=1)
+    assert arms["igp"]["order"] == [1, 4, 0, 3, 2]  # what was not measured is last
+    assert arms["retriever"]["order"] == arms["retriever_top1"]["order"] == [0, 1, 2, 3, 4]
+    others = set(arms) - {"igp", "retriever", "retriever_top1"}
+    assert {arms[name]["order"] for name in others} == {None}
+
+
+def test_what_was_admitted_is_counted_before_the_rule_for_an_empty_set() -> None:
+    (arms,) = select(row(), threshold=0.9, empty_context="top1")
+    assert (arms["igp"]["admitted"], len(kept(arms["igp"]))) == (0, 1)
+    assert arms["random_same_size"]["admitted"] == 0  # a control shares its arm's emptiness
+    (arms,) = select(row(), threshold=0.2, top_m=1)
+    assert arms["igp"]["admitted"] == arms["retriever_same_size"]["admitted"] == 1

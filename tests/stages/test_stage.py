@@ -15,6 +15,7 @@ from pipeline.stages.stage import (
     Transform,
     add_columns,
     check_plan,
+    join,
     run_stage,
 )
 
@@ -63,8 +64,8 @@ def measure(table: pa.Table) -> pa.Table:
 
 
 def run(transform: Transform, table: pa.Table, *, of: Stage | None = None) -> pa.Table:
-    """run_stage, waited for."""
-    return asyncio.run(run_stage(of or stage(), transform, table))
+    """The block with the part that run_stage makes of it."""
+    return join(table, asyncio.run(run_stage(of or stage(), transform, table)), of="here")
 
 
 def test_a_plan_that_fits_passes() -> None:
@@ -115,7 +116,7 @@ def test_a_transform_may_be_a_coroutine() -> None:
     assert run(slowly, block(["a", "bcd"]))["length"].to_pylist() == [1, 3]
 
 
-def test_a_stage_sees_living_rows_and_the_columns_that_it_needs() -> None:
+def test_a_stage_sees_the_rows_that_have_all_it_needs_and_no_other_column() -> None:
     seen: list[pa.Table] = []
 
     def look(table: pa.Table) -> pa.Table:
@@ -138,7 +139,7 @@ def test_an_error_makes_a_row_dead_with_null_columns() -> None:
         reasons = [f"{q!r} is too long" if len(q) > 2 else None for q in questions]
         return measure(table).append_column("error", pa.array(reasons, pa.string()))
 
-    made = run(refuse_long, block(["a", "bcd", "e", "fgh"], dead={2: "malformed"}))
+    made = run(refuse_long, block(["a", "bcd", None, "fgh"], dead={2: "malformed"}))
     assert made.column_names == ["question_id", "question", "unused", "dead", "length"]
     assert made["length"].to_pylist() == [1, None, None, None]
     assert made["dead"].to_pylist() == [
@@ -164,7 +165,72 @@ def test_a_row_that_died_is_not_shown_to_the_next_stage() -> None:
     assert made["dead"].to_pylist() == [{"stage": "measure", "reason": "no"}]
 
 
-@pytest.mark.parametrize("given", [block([]), block(["a", "b"], dead={0: "x", 1: "y"})])
+def test_a_row_that_died_elsewhere_is_served_where_nothing_needed_is_missing() -> None:
+    made = run(measure, block(["a", "bc"], dead={0: "another scorer refused it"}))
+    assert made["length"].to_pylist() == [1, 2]
+    assert made["dead"].to_pylist()[0] == {"stage": "before", "reason": "another scorer refused it"}
+
+
+def test_the_first_reason_stays_and_the_part_holds_the_stage_s_own() -> None:
+    def refuse_all(table: pa.Table) -> pa.Table:
+        return measure(table).append_column("error", pa.array(["no"] * len(table)))
+
+    given = block(["a"], dead={0: "first"})
+    part = asyncio.run(run_stage(stage(), refuse_all, given))
+    assert part["dead"].to_pylist() == [{"stage": "measure", "reason": "no"}]
+    assert join(given, part, of="here")["dead"].to_pylist() == [
+        {"stage": "before", "reason": "first"}
+    ]
+
+
+def test_a_part_of_other_questions_is_not_joined() -> None:
+    part = asyncio.run(run_stage(stage(), measure, block(["a", "b"])))
+    with pytest.raises(ContractError, match="here: a part holds other questions"):
+        join(block(["a", "b"]).slice(1), part, of="here")
+
+
+def test_a_column_that_is_read_may_be_null() -> None:
+    seen: list[pa.Table] = []
+
+    def look(table: pa.Table) -> pa.Table:
+        seen.append(table)
+        return add_columns(table, {LENGTH: [0] * len(table)})
+
+    reads = Stage(
+        name="look",
+        needs=("unused",),
+        reads=("question",),
+        adds=pa.schema([LENGTH]),
+        depends_on={},
+        build=lambda _: look,
+    )
+    run(look, block(["a", None]), of=reads)
+    assert seen[0].column_names == ["question_id", "unused", "question"]
+    assert len(seen[0]) == 2
+
+
+def test_a_stage_of_a_family_is_given_what_others_stored() -> None:
+    seen: list[pa.Table | None] = []
+
+    def look(table: pa.Table, earlier: pa.Table | None) -> pa.Table:
+        seen.append(earlier)
+        return measure(table)
+
+    kin = Stage(
+        name="kin",
+        needs=("question",),
+        adds=pa.schema([LENGTH]),
+        depends_on={},
+        build=lambda _: look,
+        family={"model": "m"},
+    )
+    stored = pa.table({"length": pa.array([1], pa.int32())})
+    for earlier in (None, stored):
+        asyncio.run(run_stage(kin, look, block(["a"]), earlier))
+    assert seen == [None, stored]
+
+
+@pytest.mark.parametrize("given", [block([]), block([None, None], dead={0: "x", 1: "y"})])
 def test_a_block_without_living_rows_gets_typed_null_columns(given: pa.Table) -> None:
     made = run(measure, given)
     assert made.schema.field("length").type == LENGTH.type

@@ -1,0 +1,178 @@
+"""Arms: every named way to form a question's evidence, expanded from a policy or a grid.
+
+A pruning policy never stands alone: beside it there are retrieval order under the same budget
+and two controls of as many passages per question as it kept, since any truncation saves tokens.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from pipeline.config import ArmsConfig, GridEntry, PolicyOptions, SelectionConfig
+from pipeline.config.policy import SCORERS
+
+Kind = Literal[
+    "policy", "same_size", "random_same_size", "single", "oracle", "no_evidence", "closed_book"
+]
+PROBED = frozenset({"ig", "neg_nu", "answer_pmi", "answer_prior"})
+"""Signals that come from the probes."""
+NO_EVIDENCE, CLOSED_BOOK, ORACLE = "no_evidence", "closed_book", "oracle"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm. `policy` is that of a policy arm, and of the arm `of` whose size a control copies.
+
+    `baseline` names retrieval order under the same budget, None where there is no budget;
+    `blended` are the signals of the policy's blend, once its file has been read.
+    """
+
+    name: str
+    kind: Kind
+    policy: SelectionConfig | None = None
+    of: str | None = None
+    baseline: str | None = None
+    blended: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The durable stages without which the arm could not be formed; retrieval is free."""
+        return () if self.policy is None else policy_stages(self.policy, self.blended)
+
+    def plain(self) -> dict[str, Any]:
+        """The arm as manifests and fingerprints hold it."""
+        policy = None if self.policy is None else self.policy.plain()
+        return {
+            "arm": self.name,
+            "kind": self.kind,
+            "control_of": self.of,
+            "baseline": self.baseline,
+            "stages": list(self.stages),
+            "policy": policy,
+        }
+
+
+class ArmError(ValueError):
+    """Arms that cannot stand together."""
+
+
+def main_arms(selection: SelectionConfig) -> tuple[Arm, ...]:
+    """The arms of the main job: the policy, its controls, and what it is compared with."""
+    name = "igp" if selection.selector == "ig" else selection.selector
+    retriever = _retriever(selection, selection.top_m, selection.token_guard)
+    top1 = _retriever(selection, 1, None)
+    arms = [Arm(name, "policy", selection, None, "retriever")]
+    if name != "retriever":
+        arms.append(Arm("retriever", "policy", retriever, None, "retriever"))
+    arms.append(Arm("retriever_top1", "policy", top1, None, "retriever"))
+    if name != "retriever":
+        arms.append(Arm("retriever_same_size", "same_size", selection, name, "retriever"))
+        arms.append(Arm("random_same_size", "random_same_size", selection, name, "retriever"))
+    arms.append(Arm(NO_EVIDENCE, "no_evidence", baseline="retriever"))
+    arms.append(Arm(CLOSED_BOOK, "closed_book", baseline="retriever"))
+    return _checked(arms)
+
+
+def grid_arms(grid: ArmsConfig) -> tuple[Arm, ...]:
+    """Every arm of a grid; ArmError where two would have one name."""
+    budgets = list(product(grid.top_m, grid.token_guards))
+    every = [*budgets, *((m, b) for e in grid.grid for m, b in _budgets(e, grid))]
+    arms = [
+        Arm(name, "policy", _retriever(grid, m, b), None, name)
+        for m, b in dict.fromkeys(every)
+        for name in [_name("retriever", -math.inf, m, b)]
+    ]
+    for entry in grid.grid:
+        arms.extend(_entry_arms(entry, grid))
+    largest = _name("retriever", -math.inf, max(grid.top_m), grid.token_guards[0])
+    if grid.oracle:
+        arms.append(Arm(ORACLE, "oracle", baseline=largest))
+    arms.append(Arm(NO_EVIDENCE, "no_evidence", baseline=largest))
+    arms.append(Arm(CLOSED_BOOK, "closed_book", baseline=largest))
+    return _checked(arms)
+
+
+def scorers(arms: Sequence[Arm]) -> set[str]:
+    """The scorers that the arms need."""
+    policies = [arm.policy for arm in arms if arm.policy is not None]
+    named: set[str] = {name for p in policies for name in (p.selector, p.fallback)}
+    return {*named, *(name for arm in arms for name in arm.blended)} & set(SCORERS)
+
+
+def policy_stages(policy: PolicyOptions, blended: Sequence[str] = ()) -> tuple[str, ...]:
+    """The durable stages that a policy's signals come from, those of its blend among them."""
+    signals = (policy.selector, _used_fallback(policy), *blended)
+    names = [scorer_stage(signal) for signal in signals if signal in SCORERS]
+    if policy.probed or not PROBED.isdisjoint(signals):
+        names.append("probe")
+    if policy.selector == "set_aware":
+        names.append("probe_sets")
+    return tuple(dict.fromkeys(names))
+
+
+def scorer_stage(scorer: str) -> str:
+    """The stage that makes a scorer's column; two scorers may come from one pass."""
+    shared = {"qlm_gain": "qlm", "answer_prior": "answer_pmi"}
+    return f"score_{shared.get(scorer, scorer)}"
+
+
+def _used_fallback(policy: PolicyOptions) -> str:
+    gated = policy.pass_rate is not None or policy.nu0_limit is not None
+    return policy.fallback if gated or policy.on_refusal == "fallback" else "retriever"
+
+
+def _entry_arms(entry: GridEntry, grid: ArmsConfig) -> Iterator[Arm]:
+    label = entry.label or entry.selector
+    options = {name: getattr(entry, name) for name in PolicyOptions.model_fields}
+    empty = entry.empty_context or grid.empty_context
+    for threshold, (top_m, guard) in product(entry.thresholds, _budgets(entry, grid)):
+        name = _name(label, threshold, top_m, guard)
+        baseline = _name("retriever", -math.inf, top_m, guard)
+        policy = SelectionConfig(
+            **options, threshold=threshold, top_m=top_m, token_guard=guard, empty_context=empty
+        )
+        if name == baseline and _same_but_empty(policy, _retriever(grid, top_m, guard)):
+            continue  # already there
+        yield Arm(name, "policy", policy, None, baseline)
+        if grid.controls and threshold > -math.inf:
+            yield Arm(f"{name} [retriever]", "same_size", policy, name, baseline)
+            yield Arm(f"{name} [random]", "random_same_size", policy, name, baseline)
+
+
+def _budgets(entry: GridEntry, grid: ArmsConfig) -> list[tuple[int, int | None]]:
+    return list(product(entry.top_m or grid.top_m, grid.token_guards))
+
+
+def _retriever(
+    like: SelectionConfig | ArmsConfig, top_m: int, guard: int | None
+) -> SelectionConfig:
+    rule = like.guard_rule if isinstance(like, SelectionConfig) else "prefix"
+    return SelectionConfig(
+        selector="retriever",
+        threshold=-math.inf,
+        top_m=top_m,
+        token_guard=guard,
+        guard_rule=rule,
+        empty_context="frame",
+    )
+
+
+def _same_but_empty(one: SelectionConfig, other: SelectionConfig) -> bool:
+    """Whether two policies differ at most in the rule for an empty context."""
+    return one.model_copy(update={"empty_context": other.empty_context}) == other
+
+
+def _name(label: str, threshold: float, top_m: int, guard: int | None) -> str:
+    parts = [label, "" if threshold == -math.inf else f"{threshold:g}", f"M{top_m}"]
+    return " ".join([*filter(None, parts), *([] if guard is None else [f"B{guard}"])])
+
+
+def _checked(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    names = [arm.name for arm in arms]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ArmError(
+            f"two arms would be called {repeated[0]!r}: give one grid entry a `label` of its own"
+        )
+    return tuple(arms)

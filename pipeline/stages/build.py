@@ -1,0 +1,123 @@
+"""Build: the stages of a run, in the order of the paper's figure 2, from its config.
+
+What no arm needs is left out: without IG among the selectors there are no probes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipeline.config import OfflineIgpConfig, SelectionConfig
+from pipeline.core.blend import Blend, from_json, signals_of
+from pipeline.engines import models, scorer_models
+from pipeline.loading import ConfigError
+from pipeline.paths import locate
+from pipeline.readers import InputError
+from pipeline.stages import answer, arms, evaluate, probe, probe_sets, retrieve, score, select
+from pipeline.stages.arms import Arm
+from pipeline.stages.stage import Stage
+
+AFTER = frozenset({"answer_pmi", "answer_prior"})
+"""Scorers that read the probes."""
+
+
+def arms_of(cfg: OfflineIgpConfig) -> tuple[Arm, ...]:
+    """The arms that a config asks for: a policy's or a grid's."""
+    if cfg.arms is not None:
+        made = arms.grid_arms(cfg.arms)
+    elif cfg.selection is not None:
+        made = arms.main_arms(cfg.selection)
+    else:
+        raise ValueError("neither selection nor arms: the policy file was not read")
+    signals = {path: signals_of(blend.features) for path, blend in _blends(made).items()}
+    return tuple(
+        replace(arm, blended=signals[arm.policy.blend])
+        if arm.policy is not None and arm.policy.blend is not None
+        else arm
+        for arm in made
+    )
+
+
+def pin(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
+    """The config with its models' branches and tags replaced by the commits they name now."""
+    generator = models.pin(cfg.generator)
+    scorers = scorer_models.pin(cfg.scorers, generator)
+    return cfg.model_copy(update={"generator": generator, "scorers": scorers})
+
+
+def stages(cfg: OfflineIgpConfig) -> list[Stage]:
+    """The plan; ArmError, ConfigError, InputError or ModelNotFound where it cannot be made."""
+    chosen = arms_of(cfg)
+    policies = [arm.policy for arm in chosen if arm.policy is not None]
+    wanted = arms.scorers(chosen) | set(cfg.scorers.also)
+    signals = wanted.union(*(arm.blended for arm in chosen))
+    probed = any(policy.probed for policy in policies) or not arms.PROBED.isdisjoint(signals)
+    chat = "chat" in (cfg.answer.template, *([cfg.probe.template] if probed else []))
+    generator = models.describe(cfg.generator, needs_chat=chat)
+    settings = select.Settings(
+        answer=cfg.answer,
+        passage_format=cfg.probe.passage_format,
+        seed=cfg.run.seed,
+        generator=generator,
+        blends=_blends(chosen),
+        refusal_patterns=cfg.evaluation.refusal_patterns,
+    )
+    _check_models(cfg, wanted)
+    before, after = score.stages(cfg, wanted - AFTER), score.stages(cfg, wanted & AFTER)
+    return [
+        *(first_stage(cfg)),
+        *before,
+        *([probe.stage(cfg.probe, generator)] if probed else []),
+        *_sets(cfg, policies, generator),
+        *after,
+        select.stage(chosen, settings),
+        answer.stage(cfg.answer, passage_format=cfg.probe.passage_format, generator=generator),
+        evaluate.stage(cfg.evaluation.refusal_patterns, probed=probed),
+    ]
+
+
+def _check_models(cfg: OfflineIgpConfig, wanted: Collection[str]) -> None:
+    for name in ("bi_encoder", "cross_encoder"):
+        if name in wanted and getattr(cfg.scorers, name) is None:
+            raise ConfigError(f"scorers.{name}: missing, and the scorer {name} is asked for")
+
+
+def first_stage(cfg: OfflineIgpConfig) -> list[Stage]:
+    """Retrieval, unless the input brings its candidates."""
+    if cfg.input.has_candidates or cfg.retriever is None:
+        return []
+    return [retrieve.stage(cfg.retriever)]
+
+
+def read_blend(path: str) -> Blend:
+    """The blend in a file written by jobs/calibrate.py; InputError where there is none."""
+    try:
+        filesystem, name = locate(path)
+        with filesystem.open_input_file(name) as file:
+            return from_json(bytes(file.read()).decode("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _blends(chosen: Sequence[Arm]) -> dict[str, Blend]:
+    """The blends of the arms' policies by path, each read once."""
+    paths = [arm.policy.blend for arm in chosen if arm.policy is not None]
+    return {path: read_blend(path) for path in dict.fromkeys(paths) if path is not None}
+
+
+def _sets(
+    cfg: OfflineIgpConfig, policies: Sequence[SelectionConfig], generator: Mapping[str, Any]
+) -> list[Stage]:
+    greedy = [policy for policy in policies if policy.selector == "set_aware"]
+    if not greedy:
+        return []
+    return [
+        probe_sets.stage(
+            cfg.probe,
+            generator,
+            max_rounds=max(policy.top_m for policy in greedy),
+            threshold=min(policy.threshold for policy in greedy),
+        )
+    ]

@@ -1,0 +1,177 @@
+"""Tests of the fingerprints of pipeline.stages.plan: what changes with what, and what does not."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.config import OfflineIgpConfig
+from pipeline.engines.table import Engines
+from pipeline.stages import build, source
+from pipeline.stages.plan import Plan, make_plan
+from pipeline.stages.source import Source
+from pipeline.stages.stage import Stage, Transform
+from tests.stages.plans import QUESTIONS, SOURCE, config, searched
+
+
+def never(_: Engines) -> Transform:
+    raise AssertionError("no engine is needed for a fingerprint")
+
+
+def adding(name: str, setting: int = 0) -> Stage:
+    """A stage that adds a column of its own name."""
+    column = pa.field(name, pa.int64())
+    return Stage(name, ("question",), pa.schema([column]), {"setting": setting}, never)
+
+
+def plan_of(cfg: OfflineIgpConfig, given: Source = SOURCE) -> Plan:
+    """The plan of a config over an input that nobody reads."""
+    return make_plan("root", "demo", given, source.columns(cfg.input), build.stages(cfg))
+
+
+def prints(cfg: OfflineIgpConfig, given: Source = SOURCE) -> dict[str, str]:
+    """The fingerprint of each step by its stage."""
+    return {step.stage.name: step.fingerprint for step in plan_of(cfg, given).steps}
+
+
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The stages of the first plan whose fingerprints the second one does not have."""
+    return [name for name in before if after.get(name) != before[name]]
+
+
+CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "threshold": ({"selection": {"threshold": 0.5}}, ["select", "answer", "evaluate"]),
+    "empty context": ({"selection": {"empty_context": "top1"}}, ["select", "answer", "evaluate"]),
+    "seed": ({"run": {"seed": 1}}, ["select", "answer", "evaluate"]),
+    "answer length": ({"answer": {"max_tokens": 5}}, ["select", "answer", "evaluate"]),
+    "top k": ({"probe": {"top_k": 64}}, ["probe", "select", "answer", "evaluate"]),
+    "refusals": ({"evaluation": {"refusal_patterns": ["no"]}}, ["evaluate"]),
+    "intervals": ({"evaluation": {"bootstrap_samples": 100}}, []),
+    "name and place": ({"run": {"name": "x", "root": "x", "rows_per_shard": 2}}, []),
+    "speed": ({"generator": {"runtime": {"max_num_seqs": 3}}}, []),
+    "scorer nobody asks for": ({"scorers": {"likelihood": {"max_passage_tokens": 9}}}, []),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_setting_changes_what_depends_on_it_and_nothing_before(
+    tmp_path: Path, change: str
+) -> None:
+    settings, expected = CHANGES[change]
+    before, after = prints(searched(tmp_path)), prints(searched(tmp_path, **settings))
+    assert list(before) == ["retrieve", "probe", "select", "answer", "evaluate"] == list(after)
+    assert changed(before, after) == expected
+
+
+def test_another_input_or_index_changes_every_step(tmp_path: Path) -> None:
+    before = prints(searched(tmp_path))
+    other = Source("stages/source-1", "1", (), rows=5, dead=0, shards=3)
+    assert changed(before, prints(searched(tmp_path), other)) == list(before)
+    assert changed(before, prints(searched(tmp_path, "other"))) == list(before)
+
+
+def grid(*entries: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """A grid of arms as a config's section."""
+    return {"top_m": [1, 2], "empty_context": "frame", "grid": entries, **settings}
+
+
+IG, QLM = {"selector": "ig", "thresholds": [0.0, 0.1]}, {"selector": "qlm"}
+
+
+def test_a_further_scorer_leaves_the_probes_and_the_other_scorers_where_they_are(
+    tmp_path: Path,
+) -> None:
+    before = prints(config(tmp_path, arms=grid(IG, QLM)))
+    after = prints(config(tmp_path, arms=grid(IG, QLM, {"selector": "coverage"})))
+    assert list(after) == [
+        *("score_coverage", "score_qlm", "probe", "select", "answer", "evaluate"),
+    ]
+    assert changed(before, after) == ["select", "answer", "evaluate"]
+
+
+def test_a_scorer_that_no_arm_orders_by_changes_nothing_else_at_all(tmp_path: Path) -> None:
+    before = prints(config(tmp_path))
+    after = prints(config(tmp_path, scorers={"also": ["coverage", "answer_prior"]}))
+    assert set(after) - set(before) == {"score_coverage", "score_answer_pmi"}
+    assert changed(before, after) == []
+
+
+def test_scores_made_of_probes_change_with_them_and_other_scores_do_not(tmp_path: Path) -> None:
+    arms = grid(QLM, {"selector": "answer_pmi"})
+    before = prints(config(tmp_path, arms=arms))
+    after = prints(config(tmp_path, arms=arms, probe={"max_tokens": 4}))
+    assert changed(before, after) == ["probe", "score_answer_pmi", "select", "answer", "evaluate"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        grid(IG, QLM, top_m=[3]),
+        grid({**IG, "thresholds": [0.2]}, QLM),
+        grid(IG, QLM, controls=False),
+        grid(IG, QLM, oracle=False),
+    ],
+)
+def test_another_grid_leaves_all_that_models_measured(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    before = prints(config(tmp_path, arms=grid(IG, QLM)))
+    after = prints(config(tmp_path, arms=other))
+    assert changed(before, after) == ["select", "answer", "evaluate"]
+
+
+def test_a_stage_that_needs_other_columns_of_equal_stages_is_another() -> None:
+    both = [adding("a"), adding("b")]
+    of_a, of_b = (Stage("c", (name,), pa.schema([]), {}, never) for name in "ab")
+    ends = [
+        make_plan("root", "x", SOURCE, QUESTIONS, [*both, last]).steps[-1].fingerprint
+        for last in (of_a, of_b, of_a)
+    ]
+    assert ends[0] == ends[2] != ends[1]
+
+
+def test_a_column_that_is_read_counts_like_one_that_is_needed() -> None:
+    def last(settings: int, *, reads: tuple[str, ...]) -> str:
+        made = adding("a", settings)
+        end = Stage("c", ("question",), pa.schema([]), {}, never, reads=reads)
+        return make_plan("root", "x", SOURCE, QUESTIONS, [made, end]).steps[-1].fingerprint
+
+    assert last(1, reads=()) == last(2, reads=())
+    assert last(1, reads=("a",)) != last(2, reads=("a",))
+
+
+def test_the_run_folder_is_named_by_all_steps(tmp_path: Path) -> None:
+    plan = plan_of(config(tmp_path))
+    assert plan.run_folder == f"runs/demo-{plan.fingerprint[:8]}"
+    assert plan.steps[0].folder == f"stages/probe-{plan.steps[0].fingerprint}"
+    more = plan_of(config(tmp_path, scorers={"also": ["coverage"]}))  # its rows hold one more
+    assert more.fingerprint != plan.fingerprint
+
+
+def test_answers_lie_below_a_folder_that_plans_of_one_model_and_input_share(
+    tmp_path: Path,
+) -> None:
+    def folders(**sections: Any) -> tuple[str, str]:
+        folder = plan_of(config(tmp_path, **sections)).steps[-2].folder
+        family, _, own = folder.rpartition("/")
+        assert family.startswith("stages/answer-")
+        return family, own
+
+    first = folders()
+    other = folders(selection={"threshold": 0.5})
+    assert first[0] == other[0] and first[1] != other[1]
+    assert folders(answer={"max_tokens": 5})[0] != first[0]
+    assert folders(generator={"max_model_len": 512})[0] != first[0]
+    elsewhere = Source("stages/source-1", "1", (), rows=5, dead=0, shards=3)
+    assert not plan_of(config(tmp_path), elsewhere).steps[-2].folder.startswith(first[0])
+
+
+def test_a_finished_row_has_the_source_s_columns_and_those_of_every_stage(tmp_path: Path) -> None:
+    plan = plan_of(config(tmp_path, scorers={"also": ["coverage"]}))
+    assert plan.columns == [
+        *("question_id", "question", "golden_answers", "metadata", "judgements", "candidates"),
+        *("score_coverage", "score_tokens_coverage", "probes", "gains", "arms", "answers"),
+        *("metrics", "refused", "empty_golds"),
+    ]
