@@ -10,6 +10,7 @@ and of all its children ("engine"). The result is a table in Markdown, medians w
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -78,13 +79,13 @@ def serve(model: str, mode: str, rollouts: int, dtype: str, threads: int) -> Non
     probe = ProbeConfig(template="literal", top_k=K, max_tokens=MT)
     generator = VllmGenerator(cfg, probe)
     ids = [generator.tokenizer.encode(prompt) for prompt in prompts(rollouts)]
-    stop = list(generator.tokenizer.stop_ids)
+    stop, numbers = list(generator.tokenizer.stop_ids), itertools.count()
 
     async def ours(i: int) -> float:
         return normalised_uncertainty((await generator.rollout(ids[i])).u_T)
 
     async def plain(i: int) -> float:
-        return await plain_nu(generator._engine, ids[i], next(generator._numbers), stop)
+        return await plain_nu(generator._engine._engine, ids[i], next(numbers), stop)
 
     one: Callable[[int], Awaitable[float]] = plain if mode == "plain" else ours
     runner = asyncio.Runner()

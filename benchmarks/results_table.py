@@ -22,22 +22,18 @@ def number(value: float | None, how: str) -> str:
 def table(folder: Path) -> str:
     metrics = json.loads((folder / "metrics.json").read_text())
     config = json.loads((folder / "manifest.json").read_text())["config"]
-    selection, probe = config["selection"], config["probe"]
     lines = [
-        f"M = {selection['top_m']}, Tp = {selection['threshold']}, empty context: "
-        f"{selection['empty_context']}; probe: {probe['template']}, K = {probe['top_k']}, "
-        f"MT = {probe['max_tokens']}, {config['generator']['dtype']}; n = {metrics['questions']}; "
-        f"{metrics['probe']['rollouts']} rollouts, "
-        f"{metrics['probe']['tokens_per_question']:.0f} probe tokens per question",
+        heading(metrics, config),
         "",
-        "| arm | F1 | F1 minus retriever (paired) | SubEM | TK | NTE | NTE with probes | empty |",
+        "| arm | F1 | minus retriever (paired) | SubEM | TK | NTE | NTE with selection | empty |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm in metrics["arms"]:
+        difference = arm["f1_minus_baseline"]
         cells = [
             arm["arm"],
             interval(arm["f1"]),
-            interval(arm["f1_minus_retriever"], "+.3f"),
+            "-" if difference is None else interval(difference, "+.3f"),
             interval(arm["sub_em"]),
             number(arm["tk"], ".1f"),
             number(arm["nte"], ".2f"),
@@ -46,6 +42,26 @@ def table(folder: Path) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def heading(metrics: dict[str, Any], config: dict[str, Any]) -> str:
+    """What the run was, in one line."""
+    selection, probe, rollouts = config["selection"], config["probe"], metrics["probe"]
+    parts = [f"n = {metrics['questions']}"]
+    if selection is not None:
+        parts.insert(
+            0,
+            f"M = {selection['top_m']}, Tp = {selection['threshold']}, empty context: "
+            f"{selection['empty_context']}",
+        )
+    if rollouts:
+        parts += [
+            f"probe: {probe['template']}, K = {probe['top_k']}, MT = {probe['max_tokens']}, "
+            f"{config['generator']['dtype']}",
+            f"{rollouts['rollouts']} rollouts, {rollouts['tokens_per_question']:.0f} probe tokens "
+            "per question",
+        ]
+    return "; ".join(parts)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Tables of finished runs."""
+"""Tables, figures and reports of finished runs."""

@@ -1,6 +1,5 @@
 """Tests of pipeline.report.summary: a run's numbers per arm, against values found by hand."""
 
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -9,38 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
-from pipeline import schema
-from pipeline.report.summary import summarise, table
-from pipeline.stages.select import ARMS
+from pipeline.config import SelectionConfig
+from pipeline.report.summary import policy_under_test, summarise
+from pipeline.stages.arms import Arm, main_arms
+from tests.report import rows as made
+from tests.report.rows import metric, probe
 
 NAN = math.nan
-
-
-def metric(arm: str, f1: float, tokens: int, size: int, *, refusal: bool = False) -> dict[str, Any]:
-    """One arm's metrics of one question; EM and SubEM are 1 where F1 is."""
-    exact = f1 if math.isnan(f1) else float(f1 == 1)
-    return {
-        "arm": arm,
-        "f1": f1,
-        "em": exact,
-        "sub_em": exact,
-        "prompt_tokens": tokens,
-        "evidence_size": size,
-        "admitted": size,
-        "refusal": refusal,
-    }
-
-
-def probe(nu0: float, prompts: list[int], steps: list[int], **flags: bool) -> dict[str, Any]:
-    """One question's probe with what the summary reads."""
-    return {
-        "nu0": nu0,
-        "prompt_tokens": prompts,
-        "steps": steps,
-        **{"free_rule": False, **flags},
-    }
+COLUMNS = ("question_id", "metrics", "probes", "refused", "empty_golds")
+POLICY = SelectionConfig(selector="ig", threshold=0.05, top_m=2, empty_context="frame")
+DECLARED = main_arms(POLICY)
+ARMS = tuple(one.name for one in DECLARED)
 
 
 def row(name: str, probes: dict[str, Any], **arms: dict[str, Any]) -> dict[str, Any]:
@@ -52,9 +31,7 @@ def row(name: str, probes: dict[str, Any], **arms: dict[str, Any]) -> dict[str, 
 
 def part(rows: Sequence[dict[str, Any]]) -> pa.Table:
     """Rows as a part of the finished run."""
-    names = ("question_id", "metrics", "probes", "refused", "empty_golds")
-    columns = pa.schema([schema.COLUMNS[name] for name in names])
-    return pa.Table.from_pylist(list(rows), schema=columns)
+    return made.part(rows, COLUMNS)
 
 
 # Probe tokens: 3+5+1+2 = 11, 4+2 = 6 under the free rule, 3+5+3+2 = 13; 30 in all, 10 a question.
@@ -85,7 +62,7 @@ ROWS = [one | {"refused": one["question_id"] in ("q1", "q2")} for one in ROWS]
 
 def summary(rows: Sequence[dict[str, Any]] = ROWS) -> dict[str, Any]:
     """The summary of rows in one part."""
-    return summarise([part(rows)], seed=7, samples=200)
+    return summarise([part(rows)], arms=made.plain(DECLARED), seed=7, samples=200)
 
 
 def arm(metrics: dict[str, Any], name: str) -> dict[str, Any]:
@@ -100,7 +77,7 @@ def test_the_means_of_an_arm_by_hand() -> None:
     assert igp["f1"]["value"] == pytest.approx(0.5)  # (1 + .5 + 0) / 3
     assert igp["em"]["value"] == igp["sub_em"]["value"] == pytest.approx(1 / 3)
     assert igp["tk"] == pytest.approx(20)  # (20 + 10 + 30) / 3
-    assert igp["f1_minus_retriever"]["value"] == pytest.approx(0)  # (.5 + .25 - .75) / 3
+    assert igp["f1_minus_baseline"]["value"] == pytest.approx(0)  # (.5 + .25 - .75) / 3
     assert (igp["n"], igp["f1"]["n"], igp["f1"]["undefined"]) == (3, 3, 0)
 
 
@@ -153,9 +130,9 @@ def test_the_probe_by_hand() -> None:
 
 
 def test_without_refusals_their_share_of_empty_contexts_is_undefined() -> None:
-    made = summary(ROWS[:1])["probe"]
-    assert made["empty_share_of_refused"] is None
-    assert made["empty_share_of_others"] == 0.0
+    shares = summary(ROWS[:1])["probe"]
+    assert shares["empty_share_of_refused"] is None
+    assert shares["empty_share_of_others"] == 0.0
 
 
 def test_undefined_scores_are_left_out_of_the_mean_and_counted() -> None:
@@ -168,7 +145,7 @@ def test_undefined_scores_are_left_out_of_the_mean_and_counted() -> None:
     igp = arm(summary([*ROWS, undefined]), "igp")
     assert igp["f1"]["value"] == pytest.approx(0.5)
     assert (igp["n"], igp["f1"]["n"], igp["f1"]["undefined"]) == (4, 3, 1)
-    assert igp["f1_minus_retriever"]["undefined"] == 1
+    assert igp["f1_minus_baseline"]["undefined"] == 1
     assert igp["tk"] == pytest.approx(20)
 
 
@@ -210,7 +187,7 @@ def test_intervals_hold_the_mean_and_depend_on_the_seed_alone() -> None:
 def test_the_summary_is_the_same_however_the_rows_are_cut(cuts: list[int]) -> None:
     bounds = [0, *cuts, len(ROWS)]
     parts = [part(ROWS[i:j]) for i, j in pairwise(bounds)]
-    assert summarise(parts, seed=7, samples=200) == summary()
+    assert summarise(parts, arms=made.plain(DECLARED), seed=7, samples=200) == summary()
 
 
 def test_the_arms_come_in_their_order_and_the_summary_is_json() -> None:
@@ -222,29 +199,68 @@ def test_the_arms_come_in_their_order_and_the_summary_is_json() -> None:
 
 @pytest.mark.parametrize("parts", [[], [part([])]])
 def test_a_run_without_living_questions_has_an_empty_summary(parts: list[pa.Table]) -> None:
-    empty = summarise(parts, seed=7, samples=200)
+    empty = summarise(parts, arms=made.plain(DECLARED), seed=7, samples=200)
     assert empty == {"questions": 0, "arms": [], "probe": {}}
-    assert "0 questions" in rendered(empty)
 
 
-def rendered(metrics: dict[str, Any]) -> str:
-    """The table as text."""
-    console = Console(file=io.StringIO(), width=140)
-    console.print(table(metrics))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue()
+def test_f1_minus_controls_is_paired_with_the_arms_of_equal_size() -> None:
+    controls = arm(summary(), "igp")["f1_minus_controls"]
+    assert set(controls) == {"same_size", "random_same_size"}
+    assert controls["same_size"]["value"] == pytest.approx(0.5)  # the controls score 0
+    assert controls["same_size"]["n"] == 3
+    assert arm(summary(), "retriever")["f1_minus_controls"] == {}
 
 
-def test_the_table_shows_every_arm_and_a_dash_for_what_is_undefined() -> None:
-    text = rendered(summary())
-    assert "3 questions, 95% bootstrap intervals" in text
-    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
-    assert list(lines) == list(ARMS)
-    cells = [cell.strip() for cell in lines["igp"].split("│")[1:-1]]
-    assert cells[1].startswith("0.500 [")
-    assert cells[3:] == ["20.0", "3.00", "2.00", "0.33", "1.00", "3"]
-    assert [cell.strip() for cell in lines["retriever"].split("│")[1:-1]][-2] == "-"
-    log = row("q", probe(0.5, [3], [1]), **{name: metric(name, NAN, 0, 0) for name in ARMS})
-    cells = [cell.strip() for cell in rendered(summary([log])).split("igp")[1].split("│")[1:-1]]
-    assert cells[:5] == ["-", "-", "0.0", "-", "-"]
+def test_a_run_without_probes_has_no_probe_and_no_refusals() -> None:
+    arms = main_arms(POLICY.model_copy(update={"selector": "retriever"}))
+    rows = [
+        {
+            "question_id": "q",
+            "metrics": [metric(one.name, 0.5, 9, 1) for one in arms],
+            "refused": None,
+            "empty_golds": 0,
+        }
+    ]
+    block = made.part(rows, ("question_id", "metrics", "refused", "empty_golds"))
+    metrics = summarise([block], arms=made.plain(arms), seed=1, samples=100)
+    assert metrics["probe"] == {}
+    assert arm(metrics, "retriever")["nte"] == pytest.approx(1)
+
+
+def test_wrong_answers_and_ndcg_are_means_over_the_questions_that_have_them() -> None:
+    questions = [
+        row("a", probe(0.5, [3], [1]), igp=metric("igp", 1.0, 9, 1, wrong=True, ndcg=0.25)),
+        row("b", probe(0.5, [3], [1]), igp=metric("igp", 0.5, 9, 1, wrong=False, ndcg=1.0)),
+        row("c", probe(0.5, [3], [1]), igp=metric("igp", 0.0, 9, 1, ndcg=0.5)),
+        row("d", probe(0.5, [3], [1]), igp=metric("igp", 0.0, 9, 1, wrong=False)),
+    ]
+    igp = arm(summary(questions), "igp")
+    assert igp["wrong"]["value"] == pytest.approx(1 / 3)
+    assert (igp["wrong"]["n"], igp["wrong"]["undefined"]) == (3, 1)
+    assert igp["ndcg"]["value"] == pytest.approx(1.75 / 3)
+    assert (igp["ndcg"]["n"], igp["ndcg"]["undefined"]) == (3, 1)
+    assert igp["ndcg_candidates"]["value"] is None
+    # ranks of NDCG 1 3 2, of F1 3 2 1: rho = 1 - 6 (4 + 1 + 1) / (3 (9 - 1)) = -0.5
+    assert igp["spearman_ndcg_f1"] == {"value": pytest.approx(-0.5), "n": 3}
+    assert arm(summary(questions), "retriever")["wrong"]["value"] is None
+
+
+def test_the_policy_under_test_is_the_middle_one_that_prunes_by_ig_at_the_largest_m() -> None:
+    def named(name: str, **update: Any) -> Arm:
+        return Arm(name, "policy", POLICY.model_copy(update=update), None, "retriever")
+
+    def tested(*arms: Arm) -> str | None:
+        plain = json.loads(json.dumps(made.plain(arms)))
+        found = policy_under_test(plain)
+        return None if found is None else str(found["arm"])
+
+    low, middle, high = (named(name, top_m=3) for name in ("low", "middle", "high"))
+    small, reranking = named("small", top_m=1), named("reranking", threshold=-math.inf)
+    qlm, replay = named("qlm", selector="qlm", top_m=5), named("replay", top_m=5, ig_max_tokens=4)
+    retriever = named("retriever", selector="retriever", threshold=-math.inf)
+    rest = (retriever, reranking, qlm, replay)
+    assert tested(*rest, small, low, middle, high) == "middle"
+    assert tested(*rest, small) == "small"
+    assert tested(retriever, reranking, qlm) == "qlm"
+    assert tested(retriever, reranking) == "reranking"
+    assert tested(retriever) is None

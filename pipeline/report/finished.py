@@ -1,0 +1,86 @@
+"""A finished run's folder: its manifest, its metrics, and its rows, shard by shard."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.runs import layout
+from pipeline.runs.storage import Storage
+from pipeline.stages.plan import CONTEXTS
+
+Arm = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run over the data set that it is called by. `columns` are those of its rows."""
+
+    dataset: str
+    storage: Storage
+    manifest: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    shards: tuple[int, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def arms(self) -> Sequence[Arm]:
+        """The arms as declared, in order."""
+        declared: Sequence[Arm] = self.manifest["arms"]
+        return declared
+
+    @property
+    def probe(self) -> Mapping[str, Any]:
+        """The config of the rollouts, whether or not any arm needed them."""
+        probe: Mapping[str, Any] = self.manifest["config"]["probe"]
+        return probe
+
+    def part(self, shard: int, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a shard's rows, those of them that the run has."""
+        known = set(self.columns)
+        kept = [name for name in columns if name.split(".")[0] in known]
+        return self.storage.read_table(layout.part(CONTEXTS, shard), kept)
+
+    def parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of every shard's rows, one shard in memory at a time."""
+        return (self.part(shard, columns) for shard in self.shards)
+
+
+def open_run(dataset: str, folder: str) -> Finished:
+    """The run in a folder; ValueError where it did not come to its end."""
+    storage = Storage(folder)
+    for name in ("manifest.json", "metrics.json"):
+        if not storage.exists(name):
+            raise ValueError(f"{storage.uri(name)}: absent; allowed: the folder of a finished run")
+    shards = tuple(sorted(layout.shards_done(storage, CONTEXTS)))
+    if not shards:
+        raise ValueError(f"{storage.uri(CONTEXTS)}: holds no part")
+    metrics = storage.read_json("metrics.json")
+    if not metrics["questions"]:
+        raise ValueError(f"{storage.uri('metrics.json')}: no question lived to be reported")
+    return Finished(
+        dataset=dataset,
+        storage=storage,
+        manifest=storage.read_json("manifest.json"),
+        metrics=metrics,
+        shards=shards,
+        columns=tuple(storage.columns(layout.part(CONTEXTS, shards[0]))),
+    )
+
+
+def threshold(policy: Mapping[str, Any]) -> float:
+    """A policy's Tp, which JSON holds as a number or as "-Infinity"."""
+    return float(policy["threshold"])
+
+
+def replays(arm: Arm) -> bool:
+    """Whether an arm takes IG under a smaller K or MT than the probe's."""
+    policy = arm["policy"]
+    return policy is not None and bool(policy["ig_top_k"] or policy["ig_max_tokens"])
+
+
+def prunes(arm: Arm) -> bool:
+    """Whether an arm, or the one that it controls, has a finite threshold."""
+    return arm["policy"] is not None and not math.isinf(threshold(arm["policy"]))

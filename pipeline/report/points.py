@@ -1,0 +1,214 @@
+"""The points that figures draw, as frames: what a picture shows can be read, tested and redrawn."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+from scipy.stats import spearmanr
+
+from pipeline.report import evaluation
+from pipeline.report.passages import CORRECT, IG, MISINFORMATION
+
+Frame = pl.DataFrame
+GOLD, FALSE, OTHER = "holds a golden answer", "misinformation", "other"
+BINS = 40
+
+
+def with_average(arms: Frame) -> Frame:
+    """The arms of every data set, and after them their average where there are several."""
+    if arms["dataset"].n_unique() < 2:
+        return arms
+    mean = evaluation.averages(arms).with_columns(pl.lit(evaluation.AVERAGE).alias("dataset"))
+    return pl.concat([arms, mean], how="diagonal")
+
+
+def pareto(arms: Frame) -> Frame:
+    """A row a data set and arm: F1 with its interval against TK; replays of other K, MT left out.
+
+    `series` joins the arms that differ in their budget alone; `frontier` says of a policy that no
+    other is both cheaper and at least as good, or as cheap and better. Controls and the oracle are
+    no choices for a deployment: they have no frontier.
+    """
+    kept = arms.filter(~pl.col("replayed") & pl.col("f1").is_not_null())
+    choices = (
+        kept.filter(pl.col("kind") == "policy").select("dataset", "arm", "f1", "tk").to_dicts()
+    )
+    best = [
+        {"dataset": row["dataset"], "arm": row["arm"], "frontier": not _dominated(row, choices)}
+        for row in choices
+    ]
+    schema = {"dataset": pl.String, "arm": pl.String, "frontier": pl.Boolean}
+    frontier = pl.DataFrame(best, schema=schema)
+    return (
+        kept.with_columns(_series())
+        .join(frontier, on=["dataset", "arm"], how="left", maintain_order="left")
+        .select(
+            *("dataset", "arm", "kind", "label", "series", "threshold", "top_m", "token_guard"),
+            *("tk", "f1", "f1_low", "f1_high", "frontier"),
+        )
+    )
+
+
+def thresholds(arms: Frame) -> Frame:
+    """A row a data set, method, budget and Tp: F1, TK and empty share, and retrieval order's F1.
+
+    Only of methods with a defined F1 at two finite thresholds of that budget, at least; -inf is
+    reordering alone.
+    """
+    own = ["dataset", "label", "top_m", "token_guard"]
+    kept = arms.filter(
+        (pl.col("kind") == "policy") & ~pl.col("replayed") & pl.col("f1").is_not_null()
+    )
+    swept = kept.filter(pl.col("prunes").sum().over(own) >= 2)
+    retriever = arms.select(
+        "dataset",
+        pl.col("arm").alias("baseline"),
+        pl.col("f1").alias("baseline_f1"),
+        pl.col("tk").alias("baseline_tk"),
+    )
+    joined = swept.join(retriever, on=["dataset", "baseline"], how="left", maintain_order="left")
+    return joined.select(
+        *own,
+        *("threshold", "f1", "f1_low", "f1_high", "tk", "empty_share"),
+        *("baseline_f1", "baseline_tk"),
+    )
+
+
+def heat(arms: Frame) -> Frame:
+    """A row a data set and (K, MT) of IG: F1 with its interval, at one Tp, budget and options.
+
+    Of the settings at which several (K, MT) were tried, the one with most of them, the first at a
+    tie; no rows where there is none.
+    """
+    own = ["threshold", "top_m", "token_guard", "empty_context"]
+    by_ig = (pl.col("kind") == "policy") & (pl.col("selector") == "ig")
+    ig = arms.filter(by_ig & pl.col("f1").is_not_null())
+    cells = ig.unique(["dataset", "ig_top_k", "ig_max_tokens", *own], maintain_order=True)
+    made = []
+    for _, of_dataset in cells.group_by("dataset", maintain_order=True):
+        groups = [group for _, group in of_dataset.group_by(own, maintain_order=True)]
+        largest = max(groups, key=len)
+        if len(largest) > 1:
+            made.append(largest)
+    chosen = pl.concat(made) if made else cells.clear()
+    return chosen.select(
+        "dataset", *own, "ig_top_k", "ig_max_tokens", "f1", "f1_low", "f1_high", "f1_n"
+    ).sort("ig_top_k", "ig_max_tokens", maintain_order=True)
+
+
+def ndcg(arms: Frame) -> Frame:
+    """A row a data set, budget and policy whose order has an NDCG: NDCG@5 and F1.
+
+    The order is of all candidates, before Tp and M: methods that differ in these alone share it.
+    """
+    kept = arms.filter(
+        (pl.col("kind") == "policy")
+        & ~pl.col("replayed")
+        & pl.col("ndcg").is_not_null()
+        & pl.col("f1").is_not_null()
+    )
+    return kept.select(
+        *("dataset", "top_m", "token_guard", "arm", "label", "threshold"),
+        *("ndcg", "ndcg_n", "ndcg_candidates", "f1", "f1_n"),
+    )
+
+
+def ndcg_spearman(points: Frame) -> Frame:
+    """A row a data set and budget: rank correlation of NDCG and F1 over `methods` methods.
+
+    Null where it has no meaning: fewer than three methods, or all alike in one of the two.
+    """
+    rows: list[dict[str, Any]] = []
+    for (dataset, top_m, guard), group in points.group_by(
+        "dataset", "top_m", "token_guard", maintain_order=True
+    ):
+        x, y = group["ndcg"].to_list(), group["f1"].to_list()
+        alike = len(set(x)) < 2 or len(set(y)) < 2
+        value = None if len(x) < 3 or alike else float(spearmanr(x, y).statistic)
+        made = {"dataset": dataset, "top_m": top_m, "token_guard": guard}
+        rows.append({**made, "spearman": value, "methods": len(x)})
+    schema: dict[str, Any] = {
+        **{"dataset": pl.String, "top_m": pl.Int64, "token_guard": pl.Int64},
+        **{"spearman": pl.Float64, "methods": pl.Int64},
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def histogram(dataset: str, passages: Frame, signal: str = IG) -> Frame:
+    """Shares of passages by kind and bin of a signal, bins of equal width from least to largest.
+
+    A kind's shares sum to 1. Where the pool labels misinformation its passages are a kind of their
+    own. No rows where nothing was measured.
+    """
+    kind = (
+        pl.when(pl.col("label") == MISINFORMATION)
+        .then(pl.lit(FALSE))
+        .when(pl.col("holds") == 1)
+        .then(pl.lit(GOLD))
+        .otherwise(pl.lit(OTHER))
+    )
+    if signal not in passages.columns:
+        passages = passages.with_columns(pl.lit(None, pl.Float32).alias(signal))
+    measured = passages.filter(pl.col(signal).is_not_null()).with_columns(kind.alias("kind"))
+    rows: list[dict[str, Any]] = []
+    if len(measured):
+        low, high = (float(v) for v in (measured[signal].min(), measured[signal].max()))  # type: ignore[arg-type]
+        width = (high - low) / BINS or 1.0
+        place = ((pl.col(signal).cast(pl.Float64) - low) / width).floor().clip(0, BINS - 1)
+        counted = measured.with_columns(place.cast(pl.Int64).alias("bin"))
+        for name in (GOLD, FALSE, OTHER):
+            own = counted.filter(pl.col("kind") == name)
+            by_bin = dict(own.group_by("bin").len().iter_rows())
+            rows.extend(
+                {
+                    **{"dataset": dataset, "kind": name, "passages": len(own)},
+                    **{"low": low + b * width, "high": low + (b + 1) * width},
+                    "share": by_bin.get(b, 0) / len(own),
+                }
+                for b in range(BINS if len(own) else 0)
+            )
+    numbers = dict.fromkeys(("low", "high", "share"), pl.Float64)
+    schema: dict[str, Any] = {
+        "dataset": pl.String,
+        "kind": pl.String,
+        "passages": pl.Int64,
+        **numbers,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def true_or_false(passages: Frame) -> bool:
+    """Whether the passages' labels tell correct ones from misinformation."""
+    return {CORRECT, MISINFORMATION} <= set(passages["label"].drop_nulls().unique())
+
+
+def _series() -> pl.Expr:
+    """Method and Tp: what the arms of one line of a frontier share."""
+    tp = pl.col("threshold")
+    shown = (
+        pl.when(tp.is_infinite() | tp.is_null())
+        .then(pl.lit(""))
+        .otherwise(
+            pl.format(" {}", tp.map_elements(lambda value: f"{value:g}", return_dtype=pl.String))
+        )
+    )
+    control = pl.col("kind").replace_strict(
+        {"same_size": " [retriever]", "random_same_size": " [random]"}, default=""
+    )
+    return (pl.col("label") + shown + control).alias("series")
+
+
+def _dominated(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> bool:
+    return any(
+        other["dataset"] == row["dataset"]
+        and other["tk"] <= row["tk"]
+        and other["f1"] >= row["f1"]
+        and (other["tk"], -other["f1"]) != (row["tk"], -row["f1"])
+        for other in others
+    )
+
+
+def finite(value: float | None) -> bool:
+    """Whether a threshold is a number that an axis can show."""
+    return value is not None and math.isfinite(value)

@@ -1,0 +1,107 @@
+"""The sections of a report: which tables and figures stand together, and in which order."""
+
+from collections.abc import Iterator
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from pipeline.report import evaluation, points, tables
+from pipeline.report.figures import detail, quality, style
+from pipeline.report.html import Drawn, Section
+from pipeline.report.tables import filled
+
+PARETO = (
+    "{}: F1 against TK. A line joins a method's budgets (M on retrieval order's), the grey band is "
+    "the frontier of all of them; what is grey and hollow is no choice but a control."
+)
+TP = (
+    "{}: {} against Tp: F1 with 95% intervals, prompt tokens, and the share of questions without "
+    "any passage; at the left end a method only reorders. Dotted: retrieval order at the same M."
+)
+BUDGETS = "{}: the arms of {} as a frontier, one line a budget with Tp along it."
+HEAT = (
+    "{}: F1 of IG under K and MT at {}, M = {}, all read off one probe pass; (b) and (c) with 95% "
+    "intervals."
+)
+NDCG = (
+    "{}: NDCG@5 of each policy's order against its F1, a panel a budget, with their rank "
+    "correlation over methods. Policies that differ in Tp alone have one order."
+)
+IG = "{}: information gain of the candidates by kind; the shares of each kind sum to 1."
+STAGES = "Seconds and model tokens a question of each durable stage."
+
+
+def of_quality(arms: pl.DataFrame) -> Iterator[Section]:
+    """Main table, every arm, controls, wrong answers, and the figures of F1 against its cost."""
+    datasets = arms["dataset"].unique(maintain_order=True).to_list()
+    yield Section("main", "Main results", [tables.paper(arms)])
+    yield Section("arms", "Every arm", [tables.detail(arms, dataset) for dataset in datasets])
+    yield Section("controls", "Pruning against its controls", filled([tables.controls(arms)]))
+    yield Section("wrong", "Wrong answers", filled([tables.wrong(arms)]))
+    with_average = points.with_average(arms)
+    drawn = [
+        _drawn(f"pareto-{name}", PARETO.format(name), quality.pareto(own))
+        for name, own in _by_dataset(points.pareto(with_average))
+    ]
+    yield Section("pareto", "Quality against cost", figures=drawn)
+    yield Section("tp", "Threshold and budget", figures=list(_thresholds(with_average)))
+    cells = points.heat(arms)
+    yield Section("heat", "K and MT", figures=[_heat(*of) for of in _by_dataset(cells)])
+
+
+def _thresholds(arms: pl.DataFrame) -> Iterator[Drawn]:
+    """Two figures a data set and method: scales of Tp differ between methods."""
+    for name, of_dataset in _by_dataset(points.thresholds(arms)):
+        for (label,), own in of_dataset.group_by("label", maintain_order=True):
+            at = f"{name}-{label}"
+            yield _drawn(f"tp-{at}", TP.format(name, label), quality.thresholds(own))
+            yield _drawn(f"tp-m-{at}", BUDGETS.format(name, label), quality.budgets(own))
+
+
+def _heat(name: str, cells: pl.DataFrame) -> Drawn:
+    row = cells.row(0, named=True)
+    tp = f"Tp = {row['threshold']:g}" if points.finite(row["threshold"]) else "reordering alone"
+    return _drawn(f"heat-{name}", HEAT.format(name, tp, row["top_m"]), detail.heat(cells))
+
+
+def of_signals(
+    arms: pl.DataFrame, signals: pl.DataFrame, histograms: pl.DataFrame
+) -> Iterator[Section]:
+    """NDCG against F1, the signals' AUC, and the histograms of IG."""
+    ranked = points.ndcg(arms)
+    spearman = points.ndcg_spearman(ranked)
+    sheets = filled([tables.correlations(spearman), tables.relevance(arms)])
+    drawn = [
+        _drawn(
+            f"ndcg-{name}",
+            NDCG.format(name),
+            detail.ndcg(own, spearman.filter(pl.col("dataset") == name)),
+        )
+        for name, own in _by_dataset(ranked)
+    ]
+    yield Section("ndcg", "Relevance against usefulness", sheets, drawn)
+    drawn = [
+        _drawn(f"ig-{name}", IG.format(name), detail.histogram(own))
+        for name, own in _by_dataset(histograms)
+    ]
+    yield Section("signals", "What the signals see", filled([tables.signals(signals)]), drawn)
+
+
+def of_costs(
+    per_arm: pl.DataFrame, ledger: pl.DataFrame, sharing: pl.DataFrame
+) -> Iterator[Section]:
+    """What selection costs and saves, the stages' ledger, and the calls that sharing saved."""
+    yield Section("costs", "What selection costs and saves", filled([tables.costs(per_arm)]))
+    sheets = filled([tables.ledger(ledger), tables.sharing(sharing)])
+    drawn = [_drawn("stages", STAGES, detail.stages(ledger))] if len(ledger) else []
+    yield Section("ledger", "Ledger", sheets, drawn)
+
+
+def _drawn(name: str, caption: str, figure: Figure) -> Drawn:
+    file = name.replace(evaluation.AVERAGE, "average")
+    return Drawn(file, caption, style.svg(figure))
+
+
+def _by_dataset(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    for (name,), own in frame.group_by("dataset", maintain_order=True):
+        yield str(name), own

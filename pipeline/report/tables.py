@@ -1,0 +1,232 @@
+"""The report's tables: which numbers of the frames stand in them, and what a reader must know."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from pipeline.report import evaluation
+from pipeline.report.sheets import Column, Sheet, count, mean, number, text
+
+NONE = pl.col("kind").is_in(["no_evidence", "closed_book", "oracle"])
+ARM, DATASET = text("arm", "arm"), text("data set", "dataset")
+NTE = (number("NTE", "nte", ".2f"), number("NTE with selection", "nte_with_selection", ".2f"))
+
+
+def paper(arms: pl.DataFrame) -> Sheet:
+    """F1, TK and NTE of every arm and data set, side by side."""
+    frame = evaluation.paper_table(arms)
+    columns: list[Column] = [ARM, number("M", "top_m", "d")]
+    if frame["token_guard"].null_count() < len(frame):
+        columns.append(number("B", "token_guard", "d"))
+    how = {"F1": ".3f", "TK": ".1f", "NTE": ".2f", "empty": ".2f"}
+    for name in frame.columns[3:]:
+        columns.append(number(name, name, how[name.rpartition(" ")[2]]))
+    return Sheet(
+        name="main",
+        title="Main results",
+        note="Token-level F1 (higher is better), TK: mean tokens of the final prompt (lower), NTE: "
+        "F1 per token relative to retrieval order under the same budget, and the share of "
+        "questions without any admitted passage. Avg. weighs the data sets equally, and its NTE is "
+        "that of the averaged F1 and TK. NTE leaves out what selection costs (see Costs), and any "
+        "shortening raises it: read it beside the controls.",
+        columns=columns,
+        frame=frame,
+    )
+
+
+def detail(arms: pl.DataFrame, dataset: str) -> Sheet:
+    """Every number of one data set's arms."""
+    return Sheet(
+        name=f"arms-{dataset}",
+        title=f"All arms on {dataset}",
+        note="Means with 95% bootstrap intervals over questions; differences are paired with "
+        "retrieval order under the same budget. NTE with selection counts the tokens that models "
+        "spent to choose the evidence. Refused: of the answers given without evidence, the share "
+        "that refuses. n: questions with a defined F1.",
+        columns=[
+            ARM,
+            mean("F1", "f1"),
+            mean("F1 minus retrieval order", "difference", "+.3f"),
+            mean("EM", "em"),
+            mean("SubEM", "sub_em"),
+            number("TK", "tk", ".1f"),
+            number("answer tokens", "answer_tokens", ".1f"),
+            *NTE,
+            number("empty", "empty_share", ".2f"),
+            number("refused", "refused_without_evidence", ".2f"),
+            count("n", "f1_n", "f1_undefined"),
+        ],
+        frame=arms.filter(pl.col("dataset") == dataset),
+    )
+
+
+def controls(arms: pl.DataFrame) -> Sheet:
+    """Every pruning arm against retrieval order and against its controls of equal size."""
+    pruning = arms.filter((pl.col("kind") == "policy") & pl.col("prunes"))
+    return Sheet(
+        name="controls",
+        title="Pruning against its controls",
+        note="F1 of each arm with a threshold minus that of retrieval order under the same budget, "
+        "of retrieval's prefix with as many passages for each question, and of as many random "
+        "ones. An interval above 0 says that the arm is better, below 0 worse, around 0 that this "
+        "run cannot tell. Only what beats the equally long prefix shows that the choice of the "
+        "passages helped, and not their smaller number.",
+        columns=[
+            DATASET,
+            ARM,
+            mean("F1", "f1"),
+            mean("minus retrieval order", "difference", "+.3f"),
+            mean("minus prefix of equal size", "minus_same_size", "+.3f"),
+            mean("minus random of equal size", "minus_random", "+.3f"),
+            number("passages", "evidence_size", ".2f"),
+            number("empty", "empty_share", ".2f"),
+            count("n", "difference_n", "difference_undefined"),
+        ],
+        frame=pruning,
+    )
+
+
+def wrong(arms: pl.DataFrame) -> Sheet:
+    """Shares of labelled wrong answers, where the data label any."""
+    return Sheet(
+        name="wrong",
+        title="Wrong answers",
+        note="Share of questions whose answer holds a labelled wrong answer and no golden one, "
+        "over the questions that have such labels. Lower is better. Information gain cannot see "
+        "that a passage is false: one that makes the model sure of a wrong answer has a high gain.",
+        columns=[
+            DATASET,
+            ARM,
+            mean("wrong", "wrong"),
+            mean("F1", "f1"),
+            count("n", "wrong_n", "wrong_undefined"),
+        ],
+        frame=arms.filter(pl.col("wrong").is_not_null()),
+    )
+
+
+def relevance(arms: pl.DataFrame) -> Sheet:
+    """NDCG of the arms' orders beside their F1."""
+    return Sheet(
+        name="ndcg",
+        title="NDCG and F1",
+        note="NDCG@5 of the arm's order of all candidates, before threshold and budget: the ideal "
+        "is over all judged passages, or over the candidates alone. The last columns give the rank "
+        "correlation of NDCG and F1 over questions.",
+        columns=[
+            DATASET,
+            ARM,
+            mean("NDCG@5", "ndcg"),
+            mean("NDCG@5 of candidates", "ndcg_candidates"),
+            mean("F1", "f1"),
+            count("n", "ndcg_n", "ndcg_undefined"),
+            number("Spearman over questions", "spearman_ndcg_f1", "+.2f"),
+            count("n of Spearman", "spearman_n"),
+        ],
+        frame=arms.filter(pl.col("ndcg").is_not_null() & (pl.col("kind") == "policy")),
+    )
+
+
+def correlations(frame: pl.DataFrame) -> Sheet:
+    """Rank correlation of NDCG and F1 over methods."""
+    return Sheet(
+        name="ndcg-spearman",
+        title="Does a better ranking answer better?",
+        note="Rank correlation of NDCG@5 and F1 over the methods at one budget. A handful of "
+        "methods: read it as a description, not as a test.",
+        columns=[
+            DATASET,
+            number("M", "top_m", "d"),
+            number("Spearman", "spearman", "+.2f"),
+            count("methods", "methods"),
+        ],
+        frame=frame,
+    )
+
+
+def signals(frame: pl.DataFrame) -> Sheet:
+    """How well each signal tells the passages."""
+    return Sheet(
+        name="signals",
+        title="What the signals see",
+        note="AUC: the chance that a passage that holds a golden answer scores above one that does "
+        "not, or a correct one above misinformation, all questions pooled; 0.5 is chance. "
+        "Intervals resample questions. Pairs in order: the same chance within one question.",
+        columns=[
+            DATASET,
+            text("target", "target"),
+            text("signal", "signal"),
+            mean("AUC", "auc"),
+            number("pairs in order", "pairs_in_order", ".3f"),
+            count("questions", "questions"),
+            count("passages", "passages"),
+            count("positive", "positive"),
+            count("not measured", "unmeasured"),
+        ],
+        frame=frame,
+    )
+
+
+def costs(frame: pl.DataFrame) -> Sheet:
+    """What selection costs and saves."""
+    return Sheet(
+        name="costs",
+        title="What selection costs and saves",
+        note="Tokens a question. Saved: TK of retrieval order under the same budget minus the "
+        "arm's. Break-even: how often a pruned context must be used until its shorter prompts "
+        "have repaid its selection; an ordinary question uses it once.",
+        columns=[
+            DATASET,
+            ARM,
+            number("TK", "tk", ".1f"),
+            number("TK of retrieval order", "baseline_tk", ".1f"),
+            number("saved", "saved_tokens", ".1f"),
+            number("selection tokens", "selection_tokens", ".1f"),
+            *NTE,
+            number("break-even uses", "break_even_uses", ",.1f"),
+        ],
+        frame=frame,
+    )
+
+
+def ledger(frame: pl.DataFrame) -> Sheet:
+    """Seconds and tokens of the stages."""
+    return Sheet(
+        name="ledger",
+        title="Ledger of the stages",
+        note="Of the durable stages: what the making of their parts took, waiting for a busy "
+        "engine included. A part that several runs share is counted in each.",
+        columns=[
+            DATASET,
+            text("stage", "stage"),
+            count("questions", "rows"),
+            number("seconds", "seconds", ",.1f"),
+            number("seconds a question", "seconds_per_question", ".4f"),
+            count("tokens", "tokens"),
+            number("tokens a question", "tokens_per_question", ",.1f"),
+        ],
+        frame=frame,
+    )
+
+
+def sharing(frame: pl.DataFrame) -> Sheet:
+    """Model calls against a naive pipeline's."""
+    return Sheet(
+        name="sharing",
+        title="Calls made and calls saved",
+        note="Answers: every arm asks for its own prompt, equal prompts of a question are answered "
+        "once. Rollouts: N + 1 a question for every (K, MT) of the arms, read off one pass.",
+        columns=[
+            DATASET,
+            text("calls", "calls"),
+            count("arms or settings", "settings"),
+            count("naive", "naive"),
+            count("made", "made"),
+        ],
+        frame=frame,
+    )
+
+
+def filled(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """The sheets that have rows."""
+    return [sheet for sheet in sheets if len(sheet.frame)]

@@ -1,0 +1,160 @@
+"""The report's summary in words, made of the numbers: it says as plainly what did not help."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from pipeline.report.passages import HOLDS, IG, RETRIEVER, TRUE
+
+Row = Mapping[str, Any]
+COMPARISONS = {
+    "difference": "retrieval order under the same budget",
+    "minus_same_size": "retrieval's prefix of the same size",
+    "minus_random": "random passages of the same size",
+}
+
+
+def summary(
+    arms: pl.DataFrame, tested: Mapping[str, str | None], signals: pl.DataFrame, costs: pl.DataFrame
+) -> list[tuple[str, list[str]]]:
+    """(data set, sentences about it) of every data set; `tested` names each one's policy."""
+    made = []
+    for dataset in arms["dataset"].unique(maintain_order=True):
+        own = arms.filter(pl.col("dataset") == dataset)
+        sentences = [
+            *_tested(own, tested[dataset]),
+            *_counted(own),
+            *_cheapest(own),
+            *_cost(costs.filter(pl.col("dataset") == dataset), tested[dataset]),
+            *_seen(signals.filter(pl.col("dataset") == dataset)),
+        ]
+        made.append((dataset, sentences))
+    return made
+
+
+def cautions(arms: pl.DataFrame) -> list[str]:
+    """What holds for every number of the report."""
+    looked = int(arms.filter(pl.col("arm") != pl.col("baseline"))["difference"].count())
+    return [
+        f"{looked} comparisons with retrieval order are shown without a correction for their "
+        "number: about one in twenty 95% intervals leaves out 0 where nothing differs.",
+        "An NTE above 1 says little alone, since any shortening of the prompt raises it; it also "
+        "leaves out what the selection costs.",
+        "Tp is not portable across models, templates, K, MT, dtypes and data sets.",
+    ]
+
+
+def verdict(low: float, high: float) -> str:
+    """What an interval of a difference says."""
+    return "higher" if low > 0 else "lower" if high < 0 else "not told apart"
+
+
+def _tested(own: pl.DataFrame, name: str | None) -> Iterator[str]:
+    if name is None:
+        yield "No arm selects by anything but retrieval order."
+        return
+    (row,) = own.filter(pl.col("arm") == name).to_dicts()
+    if row["f1"] is None:
+        yield f"The policy under test, {name}: F1 is undefined, no question has golden answers."
+        return
+    yield (
+        f"The policy under test, {name}: F1 {_mean(row, 'f1')} over n = {row['f1_n']} at "
+        f"{row['tk']:.0f} prompt tokens; {row['empty_share']:.0%} of its questions have no "
+        "admitted passage."
+    )
+    for key, other in COMPARISONS.items():
+        if row[key] is not None:
+            told = verdict(row[f"{key}_low"], row[f"{key}_high"])
+            of = "from" if told == "not told apart" else "than"
+            yield f"Its F1 is {told} {of} that of {other}: {_mean(row, key, '+.3f')}."
+
+
+def _counted(own: pl.DataFrame) -> Iterator[str]:
+    """How all pruning arms stand against each thing that they are compared with."""
+    pruning = own.filter((pl.col("kind") == "policy") & pl.col("prunes"))
+    for key, other in COMPARISONS.items():
+        rows = pruning.filter(pl.col(key).is_not_null()).to_dicts()
+        if len(rows) < 2:
+            continue
+        told = [verdict(row[f"{key}_low"], row[f"{key}_high"]) for row in rows]
+        counts = ", ".join(
+            f"{told.count(word)} {word}" for word in ("higher", "lower", "not told apart")
+        )
+        lost = "" if "higher" in told else " Pruning did not beat it anywhere here."
+        yield f"Of {len(rows)} arms with a threshold, against {other}: {counts}.{lost}"
+
+
+def _cheapest(own: pl.DataFrame) -> Iterator[str]:
+    """The best mean F1 of all that can be deployed, and retrieval order's own best."""
+    choices = own.filter((pl.col("kind") == "policy") & pl.col("f1").is_not_null())
+    if choices.is_empty():
+        return
+    best = choices.sort("f1", descending=True, maintain_order=True).row(0, named=True)
+    yield (
+        f"The highest mean F1 of all arms is that of {best['arm']}, {_mean(best, 'f1')} at "
+        f"{best['tk']:.0f} tokens (picked after the fact, so it flatters)."
+    )
+    plain = choices.filter(pl.col("selector") == "retriever")
+    if best["selector"] != "retriever" and len(plain):
+        row = plain.sort("f1", descending=True, maintain_order=True).row(0, named=True)
+        yield (
+            f"Retrieval order alone reaches {_mean(row, 'f1')} at {row['tk']:.0f} tokens "
+            f"({row['arm']})."
+        )
+
+
+def _cost(own: pl.DataFrame, name: str | None) -> Iterator[str]:
+    rows = [] if name is None else own.filter(pl.col("arm") == name).to_dicts()
+    if not rows or rows[0]["baseline_tk"] is None:
+        return
+    (row,) = rows
+    saved, paid, uses = row["saved_tokens"], row["selection_tokens"], row["break_even_uses"]
+    if uses == float("inf"):
+        yield (
+            f"Choosing its evidence takes {paid:.0f} model tokens a question and saves no prompt "
+            "token."
+        )
+        return
+    plainly = "More than it saves" if paid > saved else "Less than it saves"
+    yield (
+        f"Choosing its evidence takes {paid:.0f} model tokens a question and shortens the "
+        f"prompt by {saved:.0f}. {plainly}: the context must be used {uses:.1f} times to repay it."
+    )
+
+
+def _seen(own: pl.DataFrame) -> Iterator[str]:
+    rows = {(row["target"], row["signal"]): row for row in own.to_dicts()}
+    for target in (HOLDS, TRUE):
+        row = rows.get((target, IG))
+        if row is None or row["auc"] is None:
+            continue
+        chance = (
+            ""
+            if row["auc_low"] is None or not row["auc_low"] <= 0.5 <= row["auc_high"]
+            else (", which is not told apart from chance (0.5)")
+        )
+        beside = rows.get((target, RETRIEVER))
+        against = (
+            ""
+            if beside is None or beside["auc"] is None
+            else (f"; retrieval's own score has {_mean(beside, 'auc')}")
+        )
+        aim = (
+            "a golden answer in a passage"
+            if target == HOLDS
+            else "a correct passage from misinformation"
+        )
+        yield f"IG tells {aim} with AUC {_mean(row, 'auc')}{chance}{against}."
+
+
+def _mean(row: Row, key: str, how: str = ".3f") -> str:
+    low, high = row[f"{key}_low"], row[f"{key}_high"]
+    if low is None or high is None:
+        return f"{row[key]:{how}}"
+    return f"{row[key]:{how}} [{low:{how}}, {high:{how}}]"
+
+
+def paragraphs(found: Sequence[tuple[str, list[str]]]) -> str:
+    """The summary as Markdown."""
+    return "".join(f"**{dataset}.** {' '.join(lines)}\n\n" for dataset, lines in found)
