@@ -1,0 +1,140 @@
+"""Tests of pipeline.calibration.choose: winners by merit, and winners by luck."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipeline.calibration.choose import Choice, Target, choose
+
+BEST = Target("best")
+
+
+def measured(f1: Mapping[str, Sequence[float]], tokens: Mapping[str, float]) -> pl.DataFrame:
+    """Arms with their F1 question by question, each with the same tokens on every question."""
+    return pl.DataFrame(
+        [
+            {"question_id": f"q{i:03d}", "arm": arm, "f1": value, "prompt_tokens": tokens[arm]}
+            for arm, values in f1.items()
+            for i, value in enumerate(values)
+        ]
+    )
+
+
+def noise(arms: int, questions: int, *, seed: int) -> dict[str, list[float]]:
+    """Arms that are all alike but for chance; the first is called base."""
+    rng = np.random.default_rng(seed)
+    names = ["base", *(f"arm{i}" for i in range(1, arms))]
+    return {name: rng.random(questions).tolist() for name in names}
+
+
+def chosen(f1: Mapping[str, Sequence[float]], target: Target = BEST, **tokens: float) -> Choice:
+    costs = dict.fromkeys(f1, 100.0) | tokens
+    return choose(measured(f1, costs), target, baseline="base", seed=1, samples=400)
+
+
+def test_an_arm_that_is_better_on_every_question_beats_the_baseline() -> None:
+    # Better by .25 everywhere: each fold picks it, and the paired interval has no width.
+    base = [0.5, 0.25, 0.0, 0.75] * 5
+    found = chosen({"base": base, "good": [value + 0.25 for value in base]})
+    assert (found.arm, found.winner, found.picks) == ("good", "good", {"good": 5})
+    assert (found.gain.value, found.gain.low, found.gain.high) == (0.25, 0.25, 0.25)
+    assert found.luck == 0
+    assert found.f1.value == found.in_sample_f1.value == pytest.approx(0.625)
+    assert found.verdict.startswith("good beats base (the best F1): cross-validated +0.250 F1")
+
+
+def test_the_luckiest_of_many_equal_arms_seldom_beats_the_baseline() -> None:
+    made = [chosen(noise(60, 60, seed=seed)) for seed in range(40)]
+    assert all(found.winner != "base" for found in made)
+    beaten = [found for found in made if found.arm != "base"]
+    assert len(beaten) <= 2  # one in 40 is what 2.5% would give
+    assert sum(found.verdict.startswith("nothing beats base") for found in made) >= 38
+    # The cross-validated interval alone is not enough.
+    assert sum(found.gain.low > 0 for found in made) > len(beaten)
+    assert 0.3 < np.mean([found.luck for found in made]) < 0.7
+    # On the questions that it was picked on the winner looks about .09 better than it is.
+    optimism = [found.in_sample_f1.value - found.f1.value for found in made]
+    assert np.mean(optimism) > 0.05
+
+
+def test_a_real_gain_is_found_among_many_arms() -> None:
+    f1 = noise(30, 300, seed=5)
+    f1["good"] = [min(1.0, value + 0.2) for value in f1["base"]]
+    assert chosen(f1).arm == "good"
+
+
+def test_when_the_baseline_is_the_best_arm_nothing_beats_it() -> None:
+    found = chosen({"base": [0.5] * 20, "worse": [0.25] * 20})
+    assert (found.arm, found.winner) == ("base", "base")
+    assert found.verdict == "nothing beats base (the best F1): it is the best arm itself"
+    assert found.gain.value == 0
+
+
+def test_a_token_target_leaves_out_what_costs_more() -> None:
+    f1 = {"base": [0.25] * 20, "dear": [1.0] * 20, "cheap": [0.5] * 20}
+    found = chosen(f1, Target("tokens", 150), base=120, dear=400, cheap=150)
+    assert found.arm == "cheap"
+    assert found.tokens.value == 150
+    assert found.baseline_meets_target
+
+
+def test_a_quality_target_takes_the_cheapest_that_is_good_enough() -> None:
+    f1 = {"base": [0.5] * 20, "bad": [0.25] * 20, "lean": [0.5] * 20}
+    found = chosen(f1, Target("quality", 0.5), base=400, bad=50, lean=150)
+    assert found.arm == "lean"
+    assert (found.gain.value, found.f1_difference.value) == (250, 0)
+    assert "250.0 prompt tokens saved [250.0, 250.0]" in found.verdict
+
+
+def test_a_target_that_no_arm_meets_leaves_the_baseline_and_says_so() -> None:
+    found = chosen({"base": [0.5] * 10, "other": [0.75] * 10}, Target("tokens", 10))
+    assert (found.arm, found.winner, found.picks) == ("base", None, {"": 5})
+    assert math.isnan(found.in_sample_f1.value) and math.isnan(found.luck)
+    assert found.verdict == "no arm meets the target (at most 10 prompt tokens): base stays"
+
+
+def test_a_baseline_that_misses_the_target_is_named_as_such() -> None:
+    base = [0.5, 0.25] * 10
+    f1 = {"base": base, "lean": [value + 0.125 for value in base]}
+    found = chosen(f1, Target("tokens", 150), base=400, lean=100)
+    assert found.arm == "lean" and not found.baseline_meets_target
+    assert found.verdict.endswith("base itself does not meet the target")
+
+
+def test_equal_arms_are_told_apart_by_the_other_number() -> None:
+    f1 = {"base": [0.5] * 10, "dear": [0.75] * 10, "lean": [0.75] * 10}
+    assert chosen(f1, base=100, dear=300, lean=200).winner == "lean"
+
+
+def test_questions_where_an_arm_is_undefined_are_left_out_and_counted() -> None:
+    f1 = {"base": [0.5] * 11, "good": [0.75] * 10 + [math.nan]}
+    found = chosen(f1)
+    assert (found.questions, found.unlabelled, found.f1.n) == (10, 1, 10)
+
+
+def test_the_choice_depends_on_the_seed_and_not_on_the_order_of_the_rows() -> None:
+    f1, tokens = noise(6, 30, seed=9), dict.fromkeys(noise(6, 30, seed=9), 10.0)
+    frame = measured(f1, tokens)
+    mixed = pl.concat(
+        [rows.sample(fraction=1, shuffle=True, seed=2) for rows in frame.partition_by("arm")]
+    )
+    one, two = (choose(rows, BEST, baseline="base", seed=4, samples=200) for rows in (frame, mixed))
+    assert one == two
+    assert one != choose(frame, BEST, baseline="base", seed=5, samples=200)
+
+
+def test_frames_that_cannot_be_used_are_refused() -> None:
+    frame = measured({"base": [0.5] * 6, "good": [1.0] * 6}, {"base": 1, "good": 1})
+    with pytest.raises(ValueError, match="baseline 'bm25'; allowed: base, good"):
+        choose(frame, BEST, baseline="bm25", seed=1)
+    with pytest.raises(ValueError, match="11 rows of 2 arms and 6 questions"):
+        choose(frame[:-1], BEST, baseline="base", seed=1)
+    with pytest.raises(ValueError, match="every arm once on every question"):
+        choose(pl.concat([frame[:-1], frame[:1]]), BEST, baseline="base", seed=1)
+    with pytest.raises(ValueError, match="no column 'f1'; present: question_id"):
+        choose(frame.drop("f1"), BEST, baseline="base", seed=1)
+    with pytest.raises(ValueError, match="F1 is defined for every arm on none of 6"):
+        choose(frame.with_columns(f1=math.nan), BEST, baseline="base", seed=1)
