@@ -48,6 +48,21 @@ def command(arguments: list[str]) -> list[str]:
     return [sys.executable, "jobs/offline_igp.py", str(DEMO), *arguments]
 
 
+def job(
+    name: str, config: str, arguments: list[str], timeout: float = 240
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a job with one of its config files, as a user types it."""
+    return subprocess.run(
+        [sys.executable, f"jobs/{name}.py", f"conf/{name}/{config}.yaml", *arguments],
+        cwd=REPOSITORY,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
 def environment() -> dict[str, str]:
     """This process's environment, without a cluster to join."""
     return {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
@@ -76,6 +91,11 @@ def finished_rows(run_folder: Path) -> pa.Table:
     """All finished rows of a run, in the order of its shards."""
     parts = sorted((run_folder / "contexts").glob("part-*.parquet"))
     return pa.concat_tables([pq.read_table(part) for part in parts])
+
+
+def as_text(rows: pa.Table) -> str:
+    """Rows as text: unlike tables, equal where a number is undefined in both."""
+    return repr([rows.schema.names, rows.to_pylist()])
 
 
 def start(arguments: list[str]) -> "subprocess.Popen[bytes]":

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs import offline_igp
 from pipeline import driver
 from pipeline.config import OfflineIgpConfig
 from tests.jobs.runs import DEMO, overrides
@@ -13,7 +12,7 @@ from tests.jobs.runs import DEMO, overrides
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The message of a run that must end with exit code 2 and no traceback."""
-    code = driver.main("", OfflineIgpConfig, offline_igp.run, arguments)
+    code = driver.main("", OfflineIgpConfig, driver.run, arguments)
     streams = capsys.readouterr()
     assert code == driver.USAGE
     assert "Traceback" not in streams.err
@@ -115,7 +114,7 @@ def test_nothing_is_written_for_a_dry_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(DEMO), *overrides(tmp_path), "--dry-run"]
-    assert driver.main("", OfflineIgpConfig, offline_igp.run, arguments) == driver.DONE
+    assert driver.main("", OfflineIgpConfig, driver.run, arguments) == driver.DONE
     shown = capsys.readouterr().out
     for part in ("questions", "50", "probes", "final prompts", "pools", "10 of 10 shards to do"):
         assert part in shown
@@ -124,7 +123,7 @@ def test_nothing_is_written_for_a_dry_run(
 
 def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        driver.main("", OfflineIgpConfig, offline_igp.run, ["--help"])
+        driver.main("", OfflineIgpConfig, driver.run, ["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     for section, model in OfflineIgpConfig.model_fields.items():
