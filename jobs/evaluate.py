@@ -8,6 +8,8 @@ import sys
 from pipeline import driver
 from pipeline.config import DatasetConfig, EvaluateConfig
 from pipeline.engines import indexes
+from pipeline.report.calls import spared
+from pipeline.report.finished import open_run
 from pipeline.report.write import write_report
 from pipeline.runs.storage import Storage
 
@@ -17,7 +19,11 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     runs, code = {}, driver.DONE
     for dataset in cfg.datasets:
         print(f"== {dataset.name}", flush=True)
-        one = driver.resolve(cfg.run_of(dataset, _index(cfg, dataset)))
+        index = _index(cfg, dataset, dry_run=dry_run)
+        if index is not None and not indexes.is_there(index):
+            print(f"index: to be built over {dataset.input.corpus}")
+            continue
+        one = driver.resolve(cfg.run_of(dataset, index))
         plan = driver.plan_of(one, dry_run=dry_run)
         if dry_run:
             driver.show_plan(plan, one)
@@ -25,6 +31,7 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
         ended = driver.run_plan(plan, one)
         if ended == driver.DONE:
             runs[dataset.name] = Storage(plan.root).uri(plan.run_folder)
+            print(spared(open_run(dataset.name, runs[dataset.name])), flush=True)
         code = max(code, ended)
     if runs:
         out = f"{cfg.run.root}/reports/{cfg.run.name}"
@@ -34,13 +41,13 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     return code
 
 
-def _index(cfg: EvaluateConfig, dataset: DatasetConfig) -> str | None:
-    """The data set's index, built over its corpus where the config names none."""
+def _index(cfg: EvaluateConfig, dataset: DatasetConfig, *, dry_run: bool) -> str | None:
+    """The index that the config names none of, built unless it is there or `dry_run`."""
     retriever, corpus = dataset.retriever, dataset.input.corpus
-    if retriever is None or retriever.indexes or corpus is None:
+    if not dataset.builds_index or retriever is None or corpus is None:
         return None
-    folder = f"{cfg.run.root}/indexes/{dataset.name}"
-    return indexes.ensure(retriever, corpus, folder)
+    folder = indexes.place(retriever, corpus, cfg.run.root)
+    return folder if dry_run else indexes.ensure(retriever, corpus, folder)
 
 
 if __name__ == "__main__":

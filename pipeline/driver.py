@@ -18,7 +18,7 @@ from pipeline.cluster.preflight import describe as describe_pool
 from pipeline.config import Frozen, OfflineIgpConfig, PolicyFile
 from pipeline.engines.base import ModelNotFound
 from pipeline.loading import ConfigError, help_text, load
-from pipeline.progress import log
+from pipeline.progress import log, say
 from pipeline.readers import InputError
 from pipeline.report import summary
 from pipeline.runs import layout, lease
@@ -28,6 +28,7 @@ from pipeline.stages import build
 from pipeline.stages import plan as plans
 from pipeline.stages import source as sources
 from pipeline.stages.arms import ArmError
+from pipeline.stages.forecast import forecast
 from pipeline.stages.plan import Plan
 from pipeline.stages.stage import PlanError, Stage
 
@@ -39,12 +40,13 @@ C = TypeVar("C", bound=Frozen)
 
 
 class TooManyDead(RuntimeError):
-    """More questions died than `run.max_error_rate` allows; everything else was written."""
+    """More questions died than `run.max_error_rate` allows, or all; everything else was written."""
 
     def __init__(self, dead: int, rows: int, allowed: float, letters: str) -> None:
+        share = f"{dead / rows:.1%}; run.max_error_rate allows {allowed:.1%}"
+        left = ", which leaves none to report on" if dead == rows else ""
         super().__init__(
-            f"{dead} of {rows} questions died ({dead / rows:.1%}; run.max_error_rate allows "
-            f"{allowed:.1%}); the reasons are in {letters}"
+            f"{dead} of {rows} questions died ({share}){left}; the reasons are in {letters}"
         )
 
 
@@ -90,6 +92,28 @@ def plan_of(cfg: OfflineIgpConfig, *, dry_run: bool) -> Plan:
     return plans.make_plan(cfg.run.root, cfg.run.name, found, sources.columns(cfg.input), steps)
 
 
+def read_origin(cfg: OfflineIgpConfig) -> dict[str, Any] | None:
+    """Path and origin of the config's policy file, for the manifest; None where it names none.
+
+    One line warns of a model or probe settings other than those that the policy was found with.
+    """
+    if cfg.policy is None:
+        return None
+    origin = load(PolicyFile, cfg.policy).plain()["origin"]
+    probe = origin.get("probe") or {}
+    there = {"model": origin.get("model"), **{f"probe.{key}": probe[key] for key in probe}}
+    here = {"model": cfg.generator.model}
+    here |= {f"probe.{key}": value for key, value in cfg.probe.plain().items()}
+    differs = [
+        f"{key} {there[key]!r} there, {value!r} here"
+        for key, value in here.items()
+        if there.get(key) is not None and there[key] != value
+    ]
+    if differs:
+        say("policy found under other settings", policy=cfg.policy, differs=", ".join(differs))
+    return {"path": cfg.policy, "origin": origin}
+
+
 def resolve(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
     """The config with its policy file read and its models pinned to what they are now."""
     if cfg.policy is not None:
@@ -106,26 +130,12 @@ def resolve(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
 def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
     """What a run would do: sizes as upper bounds, shards still missing, pools."""
     storage = Storage(plan.root)
-    living = plan.source.rows - plan.source.dead
-    n = cfg.retriever.n if cfg.retriever is not None and not cfg.input.has_candidates else None
-    arms = len(build.arms_of(cfg))
-    probes = "questions x (candidates + 1)" if n is None else f"{living * (n + 1)}"
-    rows = {
-        "questions": f"{living} ({plan.source.dead} malformed)",
-        "shards": f"{plan.source.shards} of at most {cfg.run.rows_per_shard} questions",
-        "candidates per question": f"{n}" if n is not None else "as many as given",
-    }
-    if any(step.stage.name == "probe" for step in plan.steps):
-        rows["probes"] = f"at most {probes}, of {cfg.probe.max_tokens} tokens each"
-    rows |= {
-        "final prompts": f"at most {living * arms} ({arms} arms; equal ones once), "
-        f"of {cfg.answer.max_tokens} tokens each",
-        "pools": "; ".join(
-            describe_pool(name, getattr(cfg.cluster, name))
-            for name, _ in plans.groups(plan)
-            if name is not None
-        ),
-    }
+    rows = forecast(plan, cfg)
+    rows["pools"] = "; ".join(
+        describe_pool(name, getattr(cfg.cluster, name))
+        for name, _ in plans.groups(plan)
+        if name is not None
+    )
     for folder, shards in plan.missing(storage).items():
         rows[folder] = f"{len(shards)} of {plan.source.shards} shards to do"
     width = max(map(len, rows))
@@ -135,19 +145,20 @@ def show_plan(plan: Plan, cfg: OfflineIgpConfig) -> None:
 
 def run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
     """The main job; its exit code."""
+    origin = read_origin(cfg)
     cfg = resolve(cfg)
     plan = plan_of(cfg, dry_run=dry_run)
     if dry_run:
         show_plan(plan, cfg)
         return DONE
-    return run_plan(plan, cfg)
+    return run_plan(plan, cfg, origin)
 
 
-def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
+def run_plan(plan: Plan, cfg: OfflineIgpConfig, origin: dict[str, Any] | None = None) -> int:
     """Runs what is missing, then writes metrics and `_SUCCESS`, and prints the table.
 
-    At the end the stages are made anew and must be what they were, or a model or an index was
-    replaced while the run was under way.
+    At the end the stages are made anew and must be what they were, or a model, an index or a blend
+    was replaced while the run was under way. The manifest keeps `origin` (see read_origin).
     """
     storage = Storage(plan.root)
     damaged = layout.damaged_parts(storage, plan.folders)
@@ -158,7 +169,7 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig) -> int:
         return _conclude(plan, cfg, metrics, " (was complete)")
     with lease.hold(storage, _to_write(plan, storage, damaged)) as lost:
         _clean(plan, storage, damaged)
-        storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg))
+        storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg, origin))
         from pipeline.cluster.execute import execute  # Ray, for jobs that run a plan alone
 
         execute(plan, cfg, lost)
@@ -192,10 +203,13 @@ def _clean(plan: Plan, storage: Storage, damaged: Sequence[str]) -> None:
 
 
 def _check_same(plan: Plan, stages: Sequence[Stage]) -> None:
-    for step, stage in zip(plan.steps, stages, strict=True):
-        if dict(step.stage.depends_on) != dict(stage.depends_on):
+    """InputError that names a stage which is not what it was, or is there no longer or anew."""
+    before = {step.stage.name: dict(step.stage.depends_on) for step in plan.steps}
+    now = {stage.name: dict(stage.depends_on) for stage in stages}
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
             raise InputError(
-                f"stage {stage.name!r}: its model, index or prompt changed while the run was "
+                f"stage {name!r}: its model, index, prompt or blend changed while the run was "
                 "under way; start the run again"
             )
 
@@ -221,7 +235,7 @@ def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: 
     print(f"behind the table: {_probe_line(metrics['probe'])}")
     print(f"run: {storage.uri(plan.run_folder)}{note}")
     dead, rows = metrics["dead_letters"], plan.source.rows
-    if dead / rows > cfg.run.max_error_rate:
+    if dead == rows or dead / rows > cfg.run.max_error_rate:
         letters = storage.uri(f"{plan.run_folder}/{plans.DEAD_LETTERS}")
         return _fail(TooManyDead(dead, rows, cfg.run.max_error_rate, letters), INCOMPLETE)
     return DONE
@@ -233,11 +247,14 @@ def _probe_line(probe: dict[str, float | None]) -> str:
     )
 
 
-def _manifest(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, object]:
+def _manifest(
+    plan: Plan, cfg: OfflineIgpConfig, origin: dict[str, Any] | None
+) -> dict[str, object]:
     installed = {name: _version(name) for name in ("winnow-rag", *_PACKAGES)}
     return {
         "fingerprint": plan.fingerprint,
         "config": cfg.plain(),
+        "policy": origin,
         "packages": {name: version for name, version in installed.items() if version},
         "source": sources.manifest(plan.source),
         "arms": [arm.plain() for arm in build.arms_of(cfg)],

@@ -7,15 +7,17 @@ key, value and what is allowed. `help_text` prints a job's keys with types and d
 import difflib
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
+import pyarrow as pa
+import pyarrow.fs as pafs
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipeline.config import Frozen
+from pipeline.paths import locate
 
 
 class ConfigError(ValueError):
@@ -26,7 +28,10 @@ C = TypeVar("C", bound=Frozen)
 
 
 def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
-    """The config in a YAML file with `a.b=value` overrides applied, or ConfigError."""
+    """The config in a YAML file with `a.b=value` overrides applied, or ConfigError.
+
+    `path` is a local one or a URI that pyarrow knows.
+    """
     data, lines = _read_yaml(path)
     for override in overrides:
         key, sign, text = override.partition("=")
@@ -35,7 +40,7 @@ def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
         _assign(data, key.split("."), _scalar(override, text), override)
         lines[key] = f"override {override!r}"
     try:
-        return kind.model_validate(data, context={"folder": str(Path(path).parent)})
+        return kind.model_validate(data, context={"folder": os.path.dirname(path)})
     except ValidationError as error:
         # A misspelt required key is also a missing one: the unknown key tells more.
         errors = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
@@ -78,15 +83,8 @@ def _at(data: Any, key: str, override: str) -> Any:
 
 def _read_yaml(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """The mapping in a file, and `file:line` of every dotted key."""
-    if not os.path.isfile(path):
-        folder = Path(path).parent
-        known = sorted(p.name for p in folder.glob("*.yaml")) if folder.is_dir() else []
-        raise ConfigError(
-            f"{path}: no such config file (in {folder}: {', '.join(known) or 'none'})"
-        )
     try:
-        with open(path, encoding="utf-8") as file:
-            root = yaml.compose(file, Loader=yaml.SafeLoader)
+        root = yaml.compose(_read_bytes(path).decode("utf-8"), Loader=yaml.SafeLoader)
         lines: dict[str, str] = {}
         data = _build(root, path, "", lines)
     except UnicodeDecodeError as error:
@@ -96,6 +94,22 @@ def _read_yaml(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected a mapping of sections, got {type(data).__name__}")
     return data, lines
+
+
+def _read_bytes(path: str) -> bytes:
+    """A file's contents; ConfigError that names the config files beside it where it is absent."""
+    try:
+        filesystem, name = locate(path)
+        if filesystem.get_file_info(name).type == pafs.FileType.File:
+            with filesystem.open_input_file(name) as file:
+                return bytes(file.read())
+        selector = pafs.FileSelector(os.path.dirname(name), allow_not_found=True)
+        beside = sorted(info.base_name for info in filesystem.get_file_info(selector))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    known = ", ".join(other for other in beside if other.endswith(".yaml")) or "none"
+    folder = os.path.dirname(path) or "."
+    raise ConfigError(f"{path}: no such config file (in {folder}: {known})")
 
 
 def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]) -> Any:
@@ -148,8 +162,7 @@ def _keys_at(kind: type[Frozen], loc: Sequence[int | str]) -> Iterator[str]:
         if isinstance(part, int):  # an entry of a list of sections
             continue
         annotation = model.model_fields[part].annotation
-        entries = get_args(annotation) if get_origin(annotation) is tuple else ()
-        model = next(filter(None, map(_section, [annotation, *entries])), model)
+        model = _section(annotation) or _entry(annotation) or model
     yield from model.model_fields
 
 
@@ -160,8 +173,14 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
 
 
+def _entry(annotation: Any) -> type[BaseModel] | None:
+    """The config section that a list holds, such as GridEntry of `tuple[GridEntry, ...]`."""
+    entries = get_args(annotation) if get_origin(annotation) is tuple else ()
+    return next(filter(None, map(_section, entries)), None)
+
+
 def help_text(kind: type[Frozen], prefix: str = "") -> str:
-    """One line per key: dotted name, type, default, meaning."""
+    """One line per key: dotted name, type, default, meaning. N stands for a place in a list."""
     rows = []
     for name, field in kind.model_fields.items():
         key = f"{prefix}{name}"
@@ -172,6 +191,9 @@ def help_text(kind: type[Frozen], prefix: str = "") -> str:
         default = "required" if field.is_required() else f"default {field.default!r}"
         shown = _type_name(field.annotation)
         rows.append(f"  {key}: {shown}  ({default})\n      {field.description or ''}")
+        entry = _entry(field.annotation)
+        if entry is not None and issubclass(entry, Frozen):
+            rows.append(help_text(entry, f"{key}.N."))
     return "\n".join(rows)
 
 

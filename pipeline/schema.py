@@ -23,6 +23,7 @@ CANDIDATE = pa.struct(
     ]
 )
 CANDIDATES = pa.field("candidates", pa.list_(CANDIDATE))
+POOL = pa.field("pool", pa.list_(CANDIDATE))  # given, to be ranked; not in a run's finished rows
 
 SOURCE = pa.schema(
     [
@@ -53,7 +54,7 @@ PROBE = pa.struct(
         pa.field("u", pa.list_(pa.list_(pa.float32()))),  # (N+1) u_t by step, in [0, 1]
         pa.field("margins", pa.list_(pa.list_(pa.float32()))),  # (N+1) top-1 minus top-2 logit
         pa.field("trace", pa.list_(pa.list_(pa.list_(pa.float32())))),  # (N+1) u by TRACE_KS, step
-        pa.field("free_rule", pa.bool_()),  # NU(q) below the limit: conditional rollouts not run
+        pa.field("free_rule", pa.bool_()),  # NU(q) below a limit: conditional rollouts not run
     ]
 )
 PROBES = pa.field("probes", PROBE)
@@ -85,12 +86,15 @@ SCORE_STAGES = {
 
 SET_ROUNDS = pa.struct(
     [
-        pa.field("positions", pa.list_(pa.int32())),  # chosen in each round
+        pa.field("key", pa.string()),  # of question, passages and probes: equal keys, equal rounds
+        pa.field("positions", pa.list_(pa.int32())),  # the best of each round
         pa.field("gains", pa.list_(pa.float32())),  # NU(q | S) - NU(q | S + d) of each round
-        pa.field("rollouts", pa.int32()),  # beyond those of the probes
-        pa.field("tokens", pa.int32()),  # of these rollouts, prompt and generated
+        pa.field("rollouts", pa.list_(pa.int32())),  # of each round beyond the probes; first: 0
+        pa.field("tokens", pa.list_(pa.int32())),  # of these rollouts, prompt and generated
     ]
 )
+"""The lists have an entry a round, one that admitted nothing included: it is the last, and its
+gain is below the threshold of the stage."""
 SETS = pa.field("sets", SET_ROUNDS)
 
 EVIDENCE = pa.struct(
@@ -107,6 +111,7 @@ ARM = pa.struct(
         pa.field("admitted", pa.int32()),  # passages before the empty-context rule
         pa.field("order", pa.list_(pa.int32())),  # all candidates by the selector; null: unknown
         pa.field("frame", pa.string()),  # "documents", "closed_book" or "abstain"
+        pa.field("certain", pa.bool_()),  # NU(q) is below nu0_limit: handed over by the first probe
         pa.field("prompt_id", pa.string()),  # null: the arm abstains
     ]
 )
@@ -133,6 +138,7 @@ METRIC = pa.struct(
         pa.field("answer_tokens", pa.int32()),
         pa.field("evidence_size", pa.int32()),
         pa.field("admitted", pa.int32()),  # 0: the empty-context rule decided the prompt
+        pa.field("certain", pa.bool_()),  # of the arm: its gate needed the first rollout alone
         pa.field("refusal", pa.bool_()),
         pa.field("wrong", pa.bool_()),  # a labelled wrong answer; null: none is labelled
         pa.field("ndcg", pa.float64()),  # NDCG@5 of `order`, ideal over all judged passages
@@ -148,6 +154,7 @@ COLUMNS: dict[str, pa.Field] = {
     for field in (
         *SOURCE,
         JUDGEMENTS,
+        POOL,
         CANDIDATES,
         PROBES,
         GAINS,

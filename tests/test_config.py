@@ -14,6 +14,7 @@ from pipeline.config import (
     DriftConfig,
     EvaluateConfig,
     EvaluationConfig,
+    ExportConfig,
     Frozen,
     GeneratorConfig,
     InputConfig,
@@ -34,6 +35,7 @@ KINDS: dict[str, type[Frozen]] = {
     "calibrate": CalibrateConfig,
     "evaluate": EvaluateConfig,
     "sweep": SweepConfig,
+    "export": ExportConfig,
 }
 # A file for the user's own data leaves these to the command line, with a line "# key: ...".
 PATHS = {
@@ -43,6 +45,7 @@ PATHS = {
     "calibrate": ("run", "output"),
     "evaluate": (),
     "sweep": (),
+    "export": ("run", "output"),
 }
 FILES = sorted(CONF.glob("*/*.yaml"))
 # What decides the numbers must stand in the file (spec/igp.md), never as a hidden default.

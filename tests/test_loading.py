@@ -10,6 +10,7 @@ from pipeline.config import (
     BuildIndexConfig,
     CalibrateConfig,
     EvaluateConfig,
+    ExportConfig,
     Frozen,
     OfflineIgpConfig,
     SweepConfig,
@@ -207,6 +208,17 @@ def test_a_threshold_that_is_no_number_is_refused(write: Callable[[str], str], t
     assert f"override 'selection.threshold={text}': selection.threshold: " in message
 
 
+def test_a_config_file_may_be_named_by_a_uri(write: Callable[[str], str], tmp_path: Path) -> None:
+    there = f"file://{write(BASE)}"
+    assert load(OfflineIgpConfig, there, ["run.name=x"]).run.name == "x"
+    absent = refusal(f"file://{tmp_path}/other.yaml")
+    assert absent == (
+        f"file://{tmp_path}/other.yaml: no such config file (in file://{tmp_path}: job.yaml)"
+    )
+    unknown = refusal("nosuch://bucket/job.yaml")
+    assert unknown.startswith("nosuch://bucket/job.yaml: cannot be read: ")
+
+
 def dotted_keys(kind: type[Frozen]) -> list[str]:
     """Every leaf key, read from the JSON schema and so not by the code under test."""
     schema = kind.model_json_schema()
@@ -218,17 +230,24 @@ def dotted_keys(kind: type[Frozen]) -> list[str]:
         for name, value in properties.items():
             options = [value, *value.get("anyOf", []), *value.get("allOf", [])]
             section = next((option["$ref"] for option in options if "$ref" in option), None)
-            if section is None:
-                keys.append(prefix + name)
-            else:
+            if section is not None:
                 keys += walk(schema["$defs"][section.rpartition("/")[2]], f"{prefix}{name}.")
+                continue
+            keys.append(prefix + name)
+            listed = next((o["items"]["$ref"] for o in options if "$ref" in o.get("items", {})), "")
+            if listed:
+                keys += walk(schema["$defs"][listed.rpartition("/")[2]], f"{prefix}{name}.N.")
         return keys
 
     return walk(schema, "")
 
 
 @pytest.mark.parametrize(
-    "kind", [OfflineIgpConfig, BuildIndexConfig, EvaluateConfig, SweepConfig, CalibrateConfig]
+    "kind",
+    [
+        *(OfflineIgpConfig, BuildIndexConfig, EvaluateConfig, SweepConfig, CalibrateConfig),
+        ExportConfig,
+    ],
 )
 def test_the_help_lists_every_key_with_a_meaning(kind: type[Frozen]) -> None:
     lines = help_text(kind).splitlines()
@@ -254,4 +273,6 @@ def test_the_help_shows_type_and_default_or_that_a_key_is_required() -> None:
     assert "arms.token_guards: [int | null, ...]  (default (None,))" in text
     assert "selection.pass_rate: [float, float] | null  (default None)" in text
     assert "arms.grid: [GridEntry, ...]  (default ())" in text
+    assert "arms.grid.N.thresholds: [float, ...]  (default (-inf,))" in text
+    assert "retriever.of.N.engine: Literal['bm25', 'dense']  (default 'bm25')" in text
     assert "function" not in text and "pydantic" not in text

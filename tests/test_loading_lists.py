@@ -1,5 +1,6 @@
 """Tests of pipeline.loading: lists of sections, and files that stand beside others."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_a_policy_s_blend_lies_beside_the_file_unless_its_path_is_absolute(
     policy = load(PolicyFile, path)
     assert policy.selection.blend == str(tmp_path / place / "weights.json")
     assert policy.origin == {"run": "out/runs/x", "f1": 0.5}
+
+
+def test_a_policy_s_blend_may_be_named_by_a_uri_and_lie_beside_a_policy_that_is(
+    write: Callable[[str], str], tmp_path: Path
+) -> None:
+    away = load(PolicyFile, write(POLICY.replace("weights.json", "s3://bucket/weights.json")))
+    assert away.selection.blend == "s3://bucket/weights.json"
+    beside = load(PolicyFile, f"file://{write(POLICY)}")
+    assert beside.selection.blend == f"file://{tmp_path}/weights.json"
+    home = load(PolicyFile, write(POLICY.replace("weights.json", "~/weights.json")))
+    assert home.selection.blend == os.path.expanduser("~/weights.json")
 
 
 def test_a_policy_without_a_blend_is_read_as_it_is(write: Callable[[str], str]) -> None:

@@ -35,6 +35,14 @@ class FinishedRun:
             value = value.get(name) if isinstance(value, dict) else None
         return value
 
+    def columns(self) -> list[str]:
+        """The names of the rows' columns, from the first shard's footer; InputError without one."""
+        storage = Storage(self.folder)
+        shards = layout.shards_done(storage, CONTEXTS)
+        if not shards:
+            raise InputError(f"{self.folder}: the run has no finished question")
+        return storage.columns(layout.part(CONTEXTS, min(shards)))
+
     def parts(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         """The finished rows' columns, all where None, shard by shard; dotted names pick fields of
         a struct."""

@@ -69,6 +69,16 @@ def fit(
         how="left",
         maintain_order="left",
     )
+    scored = _out_of_fold(folded, names, folds=folds, l2=l2)
+    metrics = {"left_out": len(candidates) - len(usable), **_metrics(scored, seed, samples)}
+    x_PF, labels_P = folded.select(names).to_numpy(), folded["label"].to_numpy()
+    return Fit(_logistic(x_PF, labels_P, names, l2, "in all"), scored, metrics)
+
+
+def _out_of_fold(
+    folded: pl.DataFrame, names: Sequence[str], *, folds: int, l2: float
+) -> pl.DataFrame:
+    """question_id, position, label, fold, and the score by a model fitted without the fold."""
     x_PF, labels_P = folded.select(names).to_numpy(), folded["label"].to_numpy()
     fold_P = folded["fold"].to_numpy()
     scores_P = np.full(len(folded), np.nan)
@@ -77,9 +87,7 @@ def fit(
         model = _logistic(x_PF[train_P], labels_P[train_P], names, l2, f"outside fold {fold}")
         scores_P[~train_P] = _scores(model, x_PF[~train_P])
     kept = folded.select("question_id", "position", "label", "fold")
-    scored = kept.with_columns(pl.Series("score", scores_P))
-    metrics = {"left_out": len(candidates) - len(usable), **_metrics(scored, seed, samples)}
-    return Fit(_logistic(x_PF, labels_P, names, l2, "in all"), scored, metrics)
+    return kept.with_columns(pl.Series("score", scores_P))
 
 
 def _with_features(candidates: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -119,7 +127,9 @@ def _logistic(
     if labels_P.all() or not labels_P.any():
         raise ValueError(f"label is {bool(labels_P[0])} for every candidate {where}; need both")
     means_F, deviations_F = x_PF.mean(axis=0), x_PF.std(axis=0)
-    scales_F = np.where(deviations_F > 0, deviations_F, 1.0)
+    # Equal values may have a deviation of rounding noise: 0.1 often has one of 2.8e-17.
+    constant_F = (x_PF.min(axis=0) == x_PF.max(axis=0)) | (deviations_F == 0)
+    scales_F = np.where(constant_F, 1.0, deviations_F)
     model = LogisticRegression(C=1 / l2, max_iter=1000)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipeline.core.answers import holds_answer
 from pipeline.core.blend import SIGNALS
 from pipeline.prompts.render import PassageFormat, passage
+from pipeline.stages.signals import retriever_scores
 
 ARM_COLUMNS = ("question_id", "arm", "f1", "prompt_tokens")
 _KEYS = {"question_id": pl.String, "position": pl.Int64, "label": pl.Boolean, "tokens": pl.Int64}
@@ -71,7 +72,7 @@ def _candidates(row: Mapping[str, Any], passage_format: PassageFormat) -> list[d
     signals: dict[str, Sequence[float | None]] = {
         name: row[f"score_{name}"] for name in SIGNALS if row.get(f"score_{name}") is not None
     }
-    signals["retriever"] = [candidate["score"] for candidate in pool]
+    signals["retriever"] = retriever_scores(pool)
     if row.get("gains") is not None:
         signals["ig"] = row["gains"]
     if row.get("probes") is not None:

@@ -16,6 +16,7 @@ from pipeline.config import SelectionConfig
 from pipeline.config.calibrate import BlendFitConfig, CalibrateConfig, ChooseConfig, QuantileConfig
 from pipeline.core.blend import Blend
 from pipeline.readers import InputError
+from pipeline.stages.arms import threshold
 
 BLEND_FILE = "blend.json"
 
@@ -85,6 +86,11 @@ def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -
     policies = {
         arm["arm"]: arm["policy"] for arm in run.manifest["arms"] if arm["kind"] == "policy"
     }
+    plain = [
+        name
+        for name, policy in policies.items()
+        if policy["selector"] == "retriever" and threshold(policy) == -math.inf
+    ]
     if cfg.baseline not in policies:
         raise InputError(
             f"choose.baseline {cfg.baseline!r}: the run has no such arm; "
@@ -97,6 +103,7 @@ def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -
         usable,
         target,
         baseline=cfg.baseline,
+        retrieval_order=plain,
         seed=settings.seed,
         folds=cfg.folds,
         samples=settings.samples,
@@ -133,22 +140,15 @@ def _by_blend(cfg: BlendFitConfig, settings: CalibrateConfig, run: FinishedRun) 
 
 def _candidates(run: FinishedRun) -> pl.DataFrame:
     wanted = ("question_id", "golden_answers", "candidates", "gains", "probes.nu", "arms")
-    scores = tuple(name for name in _columns(run) if name.startswith("score_"))
+    scores = tuple(name for name in run.columns() if name.startswith("score_"))
     passage_format = run.setting("probe.passage_format")
     return frames.candidates(
         run.parts(_present(run, (*wanted, *scores))), passage_format=passage_format
     )
 
 
-def _columns(run: FinishedRun) -> list[str]:
-    first = next(iter(run.parts(None)), None)
-    if first is None:
-        raise InputError(f"{run.folder}: the run has no finished question")
-    return list(first.column_names)
-
-
 def _present(run: FinishedRun, names: tuple[str, ...]) -> list[str]:
-    there = set(_columns(run))
+    there = set(run.columns())
     return [name for name in names if name.partition(".")[0] in there]
 
 
@@ -156,7 +156,7 @@ def _uncertainty(part: Any) -> list[float]:
     if "probes" not in part.column_names:
         return []
     rows = part.to_pylist()
-    return [row["probes"]["nu0"] for row in rows if not row["refused"]]
+    return [row["probes"]["nu0"] for row in rows if row["probes"] and not row["refused"]]
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,15 +79,7 @@ def watch(
     `seconds` without a further shard; what the pipeline raises is raised here.
     """
     failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            for _ in data.iter_batches(batch_size=None, batch_format="pyarrow"):
-                pass
-        except BaseException as error:  # raised again in the main thread
-            failure.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=_exhaust, args=(data, failure), daemon=True)
     last: Mapping[str, int] = {}
     last_change = time.monotonic()
     with display(totals) as shown:
@@ -110,3 +102,12 @@ def watch(
                 )
     if failure:
         raise failure[0]
+
+
+def _exhaust(data: Dataset, failure: list[BaseException]) -> None:
+    """Runs a pipeline to its end; what it raises is kept, for the main thread to raise."""
+    try:
+        for _ in data.iter_batches(batch_size=None, batch_format="pyarrow"):
+            pass
+    except BaseException as error:
+        failure.append(error)

@@ -6,6 +6,7 @@
 from pipeline.config.base import SCHEMES, Frozen, Path
 from pipeline.config.calibrate import CalibrateConfig
 from pipeline.config.cluster import ClusterConfig, PoolConfig, RetrieverPoolConfig
+from pipeline.config.export import ExportConfig
 from pipeline.config.jobs import (
     DatasetConfig,
     EvaluateConfig,
@@ -48,6 +49,7 @@ __all__ = [
     "EmbedderConfig",
     "EvaluateConfig",
     "EvaluationConfig",
+    "ExportConfig",
     "FaissConfig",
     "Frozen",
     "GeneratorConfig",

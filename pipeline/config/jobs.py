@@ -1,7 +1,7 @@
 """One root for each job, and what its sections ask of each other."""
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Self
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,16 +11,15 @@ from pipeline.config.models import GeneratorConfig
 from pipeline.config.policy import (
     AnswerConfig,
     ArmsConfig,
-    EmptyContext,
     EvaluationConfig,
     GridEntry,
-    Number,
     ProbeConfig,
     SelectionConfig,
 )
 from pipeline.config.retriever import RetrieverConfig
 from pipeline.config.run import InputConfig, RunConfig
-from pipeline.config.scorers import ScorersConfig
+from pipeline.config.scorers import LIKELIHOODS, ScorersConfig
+from pipeline.config.sweep import SweepRanges
 
 
 class PipelineConfig(Frozen):
@@ -52,12 +51,27 @@ class PipelineConfig(Frozen):
                 f"cluster.generator.num_gpus {gpus:g} is below "
                 f"generator.runtime.tensor_parallel {parallel}"
             )
+        self.check_scorers(self.scorers.also)
         return self
+
+    def check_scorers(self, scorers: Collection[str]) -> None:
+        """ValueError where these scorers ask for a vLLM that their pool has no GPU for."""
+        asked = [name for name in LIKELIHOODS if name in scorers]
+        model = self.scorers.likelihood.resolve(self.generator)
+        if not asked or model.engine != "vllm" or not self.cluster.generator.num_gpus:
+            return
+        gpus, parallel = self.cluster.likelihood.num_gpus, model.runtime.tensor_parallel
+        if not gpus or gpus < parallel:
+            raise ValueError(
+                f"cluster.likelihood.num_gpus {gpus:g} is too few for {asked[0]}: its vLLM would "
+                f"start without the {parallel} GPU{'s' * (parallel > 1)} that it needs"
+            )
 
     def _check_policies(self, policies: Iterable[tuple[str, SelectionConfig | GridEntry]]) -> None:
         for where, policy in policies:
             self._check_free_rule(where, policy)
             self._check_replay(where, policy)
+            self.check_scorers((policy.selector, policy.fallback))
 
     def _check_free_rule(self, where: str, policy: SelectionConfig | GridEntry) -> None:
         limit = self.probe.free_rule_threshold
@@ -134,17 +148,27 @@ class DatasetConfig(Frozen):
         None, description="without an index: one is built over input.corpus under run.root"
     )
 
+    template: Literal["literal", "chat"] | None = Field(
+        None, description="of its probes, so that a set can stand twice; null: probe.template"
+    )
+
     @property
     def builds_index(self) -> bool:
-        """Whether its candidates come from an index that is still to be built over its corpus."""
+        """Whether an index that is still to be built over its corpus finds its candidates, or
+        ranks its given ones."""
         retriever, given = self.retriever, self.input
-        searched = retriever is not None and not retriever.indexes and not given.has_candidates
+        asked = given.ranks_pool or not given.has_candidates
+        searched = retriever is not None and not retriever.indexes and asked
         return searched and given.corpus is not None
 
     @model_validator(mode="after")
     def _has_candidates(self) -> Self:
         if not self.builds_index:
             check_candidates(self.input, self.retriever)
+        elif (found := self.retriever) and found.engine == "dense" and found.embedder is None:
+            raise ValueError(
+                "retriever.embedder: missing; an index of engine dense is built with it"
+            )
         return self
 
 
@@ -173,6 +197,12 @@ class EvaluateConfig(PipelineConfig):
         names = [dataset.name for dataset in self.datasets]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two data sets are called {repeated[0]!r}")
+        built = [i for i, dataset in enumerate(self.datasets) if dataset.builds_index]
+        if built and "://" in self.run.root:
+            raise ValueError(
+                f"datasets.{built[0]}.retriever.index: missing; none can be built below run.root "
+                f"{self.run.root!r}, which is no folder on a disk"
+            )
         self._check_policies((f"arms.grid.{i}", e) for i, e in enumerate(self.arms.grid))
         return self
 
@@ -183,53 +213,13 @@ class EvaluateConfig(PipelineConfig):
             retriever = retriever.model_copy(update={"index": index})
         shared = {name: getattr(self, name) for name in PipelineConfig.model_fields}
         run = self.run.model_copy(update={"name": f"{self.run.name}-{dataset.name}"})
+        template = dataset.template or self.probe.template
+        probe = self.probe.model_copy(update={"template": template})
         return OfflineIgpConfig(
-            **{**shared, "run": run},
+            **{**shared, "run": run, "probe": probe},
             input=dataset.input,
             retriever=retriever,
             arms=self.arms,
-        )
-
-
-class SweepRanges(Frozen):
-    """What a sweep crosses: Tp x M at the probe's K and MT, and K x MT at one Tp and M."""
-
-    thresholds: tuple[Number, ...] = Field(min_length=1, description="Tp")
-    top_m: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, description="M")
-    empty_context: EmptyContext = Field(description="prompt of a question without evidence")
-    top_k: tuple[Annotated[int, Field(ge=2)], ...] = Field(
-        (), description="K of the heat map, from the probes' trace"
-    )
-    max_tokens: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (), description="MT of the heat map"
-    )
-    heat_threshold: Number = Field(0.05, description="Tp of the heat map")
-    heat_top_m: int = Field(5, ge=1, description="M of the heat map")
-
-    @model_validator(mode="after")
-    def _both_or_none(self) -> Self:
-        if bool(self.top_k) != bool(self.max_tokens):
-            raise ValueError("sweep.top_k and sweep.max_tokens need each other")
-        return self
-
-    def arms(self) -> ArmsConfig:
-        """The ranges as a grid of arms of the selector ig."""
-        heat = [
-            GridEntry(
-                selector="ig",
-                label=f"ig-K{k}-MT{steps}",
-                ig_top_k=k,
-                ig_max_tokens=steps,
-                thresholds=(self.heat_threshold,),
-                top_m=(self.heat_top_m,),
-            )
-            for k in self.top_k
-            for steps in self.max_tokens
-        ]
-        return ArmsConfig(
-            top_m=self.top_m,
-            empty_context=self.empty_context,
-            grid=(GridEntry(selector="ig", thresholds=self.thresholds), *heat),
         )
 
 
@@ -248,9 +238,13 @@ class SweepConfig(PipelineConfig):
 
 
 def check_candidates(given: InputConfig, retriever: RetrieverConfig | None) -> None:
-    """ValueError where neither the input nor an index gives candidates."""
-    if not given.has_candidates and (retriever is None or not retriever.indexes):
+    """ValueError where neither the input nor an index gives candidates, or where none ranks them
+    as `input.order` asks."""
+    searched = retriever is not None and bool(retriever.indexes)
+    if not given.has_candidates and not searched:
         raise ValueError("set retriever.index, or give input.candidates and input.corpus")
+    if given.ranks_pool and not searched:
+        raise ValueError("input.order retriever needs retriever.index, which ranks the candidates")
     if given.needs_corpus and given.corpus is None:
         raise ValueError("input.candidates needs input.corpus, which holds their texts")
 

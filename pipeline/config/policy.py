@@ -76,13 +76,16 @@ class PolicyOptions(Frozen):
         None, ge=1, description="selector ig: MT smaller than the probe's, from its steps"
     )
     duplicate_penalty: float = Field(
-        0.0, ge=0, description="taken from the signal of a near-duplicate of a better passage"
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="taken from the signal of a near-duplicate of a better passage",
     )
     pass_rate: tuple[float, float] | None = Field(
         None, description="[low, high]: outside, the share admitted hands over to the fallback"
     )
     nu0_limit: float | None = Field(
-        None, ge=0, le=1, description="NU(q) below it hands over to the fallback, without probes"
+        None, ge=0, le=1, description="NU(q) below it hands over to the fallback"
     )
     on_refusal: Literal["keep", "treat_as_uncertain", "fallback"] = Field(
         "keep", description="where the rollout without evidence reads as a refusal"
@@ -120,6 +123,11 @@ class PolicyOptions(Frozen):
         needs_ig = "ig" in (self.selector, self.fallback) or self.selector == "set_aware"
         return needs_ig or self.nu0_limit is not None or self.on_refusal != "keep"
 
+    @property
+    def other_nu0(self) -> bool:
+        """Whether NU(q) is another than the probe's: under a smaller K or MT, or a refusal's."""
+        return any((self.ig_top_k, self.ig_max_tokens, self.refusal_nu0 is not None))
+
 
 class SelectionConfig(PolicyOptions):
     """Admission and truncation (paper Algorithm 1), and what happens to an empty set."""
@@ -139,11 +147,13 @@ class PolicyFile(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _beside_the_file(cls, values: Any, info: ValidationInfo) -> Any:
-        """A relative `selection.blend` is beside the policy file (context: its folder)."""
+        """A relative `selection.blend` is beside the policy file (context: its folder or URI)."""
         selection = values.get("selection") if isinstance(values, dict) else None
         if not isinstance(selection, dict) or not isinstance(selection.get("blend"), str):
             return values
-        blend = os.path.join((info.context or {}).get("folder", ""), selection["blend"])
+        blend, folder = selection["blend"], (info.context or {}).get("folder", "")
+        if "://" not in blend and not blend.startswith("~"):
+            blend = os.path.join(folder, blend)
         return {**values, "selection": {**selection, "blend": blend}}
 
 
@@ -151,12 +161,14 @@ class GridEntry(PolicyOptions):
     """A selector with its thresholds, crossed with the budgets: one arm each."""
 
     label: str | None = Field(
-        None, pattern=r"^[^\s\[\]]+$", description="name in the arms' names; null: the selector's"
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$",
+        description="name in the arms' names and the report's files; null: the selector's",
     )
     thresholds: tuple[Number, ...] = Field(
         (-math.inf,), min_length=1, description="Tp: smallest signals admitted; -.inf only reorders"
     )
-    top_m: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+    top_m: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = Field(
         None, description="M; null: those of the grid"
     )
     empty_context: EmptyContext | None = Field(None, description="null: that of the grid")

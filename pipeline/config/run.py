@@ -8,6 +8,8 @@ from pipeline.config.base import Frozen, Path, place
 
 DataFormat: TypeAlias = Literal["flashrag", "beir", "dpr", "alce", "parquet", "huggingface"]
 
+CandidateOrder: TypeAlias = Literal["given", "random", "retriever"]
+
 _EMBEDDED = ("dpr", "alce")  # a question's passages stand in its own entry
 HUB = "hf://"
 
@@ -72,7 +74,12 @@ class InputConfig(Frozen):
         description="relevance judgements, BEIR or TREC; beir: only judged questions are kept",
     )
     max_candidates: int | None = Field(
-        None, ge=1, description="of given candidates keep the first so many; null: all"
+        None, ge=1, description="of given candidates keep the first so many in `order`; null: all"
+    )
+    order: CandidateOrder = Field(
+        "given",
+        description="given candidates before the cut: as in their file, shuffled by run.seed and "
+        "the question's id, or ranked by the retriever, whose index must hold them (bm25)",
     )
     split: str | None = Field(None, description="keep questions whose metadata.split is this")
     fold: tuple[int, int] | None = Field(
@@ -87,6 +94,11 @@ class InputConfig(Frozen):
     def has_candidates(self) -> bool:
         """Whether the input brings candidates, so that nothing is retrieved."""
         return self.candidates is not None or self.format in _EMBEDDED
+
+    @property
+    def ranks_pool(self) -> bool:
+        """Whether the given candidates are a pool that the retriever ranks and cuts."""
+        return self.order == "retriever"
 
     @property
     def needs_corpus(self) -> bool:
@@ -120,7 +132,17 @@ class InputConfig(Frozen):
     @field_validator("max_candidates")
     @classmethod
     def _cut_is_of_candidates(cls, size: int | None, info: ValidationInfo) -> int | None:
-        given = info.data.get("candidates") or info.data.get("format") in _EMBEDDED
-        if size is not None and not given:
+        if size is not None and not _brings_candidates(info):
             raise ValueError("cuts given candidates; retrieved ones are cut by retriever.n")
         return size
+
+    @field_validator("order")
+    @classmethod
+    def _order_is_of_candidates(cls, order: CandidateOrder, info: ValidationInfo) -> CandidateOrder:
+        if order != "given" and not _brings_candidates(info):
+            raise ValueError("orders given candidates; retrieved ones come ranked; must be 'given'")
+        return order
+
+
+def _brings_candidates(info: ValidationInfo) -> bool:
+    return bool(info.data.get("candidates")) or info.data.get("format") in _EMBEDDED

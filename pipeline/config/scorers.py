@@ -7,6 +7,8 @@ from pydantic import AfterValidator, Field
 from pipeline.config.base import Frozen, model_name
 from pipeline.config.models import EmbedderConfig, GeneratorConfig, RuntimeConfig
 
+LIKELIHOODS = ("qlm", "qlm_gain", "yes_no", "answer_pmi", "answer_prior")
+"""The scorers that ask the model of `scorers.likelihood`."""
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 ScorerName: TypeAlias = Literal[
     "bi_encoder",
@@ -52,7 +54,7 @@ class LikelihoodConfig(Frozen):
     yes_no_template: Literal["literal", "chat"] = Field(
         "chat", description="yes_no: raw prompt, or the chat template"
     )
-    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="speed settings")
+    runtime: RuntimeConfig | None = Field(None, description="speed settings; null: the generator's")
 
     def resolve(self, generator: GeneratorConfig) -> GeneratorConfig:
         """The scoring model as a generator's config, what is left open taken from `generator`.
@@ -64,7 +66,7 @@ class LikelihoodConfig(Frozen):
             "dtype": self.dtype or generator.dtype,
             "max_model_len": self.max_model_len or generator.max_model_len,
             "chat_date": generator.chat_date,
-            "runtime": self.runtime,
+            "runtime": self.runtime or generator.runtime,
         }
         if self.model is not None:
             return GeneratorConfig(model=self.model, revision=self.revision, **common)

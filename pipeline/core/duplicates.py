@@ -2,16 +2,16 @@
 
 Probing cannot see that two passages say the same: each alone has the same gain. Containment of
 word 3-grams sees it without a probe, and unlike Jaccard also where a short passage is a cut of
-a longer one.
+a longer one. In scripts without blanks between words a clause is one word, and only texts that
+share whole clauses are seen.
 """
 
 import math
-import re
 from collections.abc import Collection, Sequence
 
 from pipeline.core.admission import order
+from pipeline.core.words import words
 
-_WORD = re.compile(r"\w+")
 _GRAM = 3
 
 Gram = tuple[str, ...]
@@ -35,11 +35,11 @@ def near_duplicates(texts: Sequence[str], *, threshold: float = 0.5) -> list[tup
 
 def word_grams(text: str) -> frozenset[Gram]:
     """The text's word 3-grams, lower-cased, without punctuation; a shorter text is one gram."""
-    words = _WORD.findall(text.lower())
-    if not words:
+    found = words(text)
+    if not found:
         return frozenset()
-    count = max(1, len(words) - _GRAM + 1)
-    return frozenset(tuple(words[i : i + _GRAM]) for i in range(count))
+    count = max(1, len(found) - _GRAM + 1)
+    return frozenset(tuple(found[i : i + _GRAM]) for i in range(count))
 
 
 def containment(one: Collection[Gram], other: Collection[Gram]) -> float:

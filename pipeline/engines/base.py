@@ -5,7 +5,7 @@ T steps of a rollout, K top entries of a step, J values of K in a trace (core.un
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +126,14 @@ class CrossEncoder(Protocol):
         """The logit of each (question, passage), higher is better, and the tokens read of it."""
 
 
+class Passage(NamedTuple):
+    """One passage of a corpus."""
+
+    passage_id: str
+    title: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Hit:
     """One retrieved passage; `score` is the retriever's own, higher is better."""
@@ -145,6 +153,12 @@ class Retriever(Protocol):
 
     def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
         """At most n passages for each question, best first; ties by passage id."""
+
+    def score(self, question: str, passages: Sequence[Passage]) -> list[float]:
+        """The retriever's own score of each given passage for a question, higher is better.
+
+        Refusal where one cannot be scored, such as a passage that a lexical index lacks.
+        """
 
 
 def rollout_of(token_ids: Sequence[int], logits_TK: Floats, *, k: int, with_trace: bool) -> Rollout:

@@ -9,7 +9,11 @@ Output = TypeVar("Output")
 
 
 class Batcher(Generic[Request, Output]):
-    """Calls `run` in a thread with at most `size` requests of one `kind`, shortest first."""
+    """Calls `run` in a thread with at most `size` requests of one `kind`, shortest first.
+
+    `run` gives one output a request, in order; any other number is a RuntimeError for all of
+    them. A request that was cancelled is left out, or its output thrown away.
+    """
 
     def __init__(
         self,
@@ -34,15 +38,22 @@ class Batcher(Generic[Request, Output]):
     async def _drain(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)  # let the other coroutines of this turn add theirs
+            self._waiting = [pair for pair in self._waiting if not pair[1].done()]
+            if not self._waiting:
+                return
             batch = self._take()
             try:
                 outputs = await asyncio.to_thread(self._run, [request for request, _ in batch])
+                if len(outputs) != len(batch):
+                    raise RuntimeError(f"{len(outputs)} outputs for {len(batch)} requests")
             except Exception as error:  # handed to every waiting caller, not swallowed
                 for _, future in batch:
-                    future.set_exception(error)
+                    if not future.done():
+                        future.set_exception(error)
                 continue
             for (_, future), output in zip(batch, outputs, strict=True):
-                future.set_result(output)
+                if not future.done():
+                    future.set_result(output)
 
     def _take(self) -> list[tuple[Request, "asyncio.Future[Output]"]]:
         kind = self._kind(self._waiting[0][0])

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline import readers
 from pipeline.config import BuildIndexConfig, SearchConfig
-from pipeline.engines.base import Hit, ModelNotFound, split_contents
+from pipeline.engines.base import Hit, ModelNotFound, Passage, Refusal, split_contents
 from pipeline.engines.index_folder import (
     MANIFEST,
     corpus_entry,
@@ -24,7 +24,10 @@ from pipeline.engines.index_folder import (
 )
 from pipeline.engines.java import anserini_jar, java_home, start_jvm
 from pipeline.runs.fingerprint import digest
-from pipeline.runs.folders import whole_folder
+from pipeline.runs.folders import sole_writer, whole_folder
+
+_SCORE_DIGITS = 4
+"""Decimal places that Anserini keeps of a hit's score."""
 
 
 class Bm25Retriever:
@@ -47,6 +50,24 @@ class Bm25Retriever:
         found = self._searcher.batch_search(list(questions), keys, k=n, threads=self._threads)
         return [[_hit(hit) for hit in found.get(key, [])] for key in keys]
 
+    def score(self, question: str, passages: Sequence[Passage]) -> list[float]:
+        """See engines.base.Retriever: as `search` scores them, 0 for one that shares no word.
+
+        Refusal for a passage that the index lacks, or holds with another text.
+        """
+        return [self._score(question, passage) for passage in passages]
+
+    def _score(self, question: str, passage: Passage) -> float:
+        document = self._searcher.doc(passage.passage_id)
+        if document is None:
+            raise Refusal(f"passage {passage.passage_id!r} is not in the index")
+        if split_contents(json.loads(document.raw())["contents"]) != (passage.title, passage.text):
+            raise Refusal(f"passage {passage.passage_id!r} has another text in the index")
+        score = self._searcher.index_reader.compute_query_document_score(
+            passage.passage_id, question, self._searcher.get_similarity()
+        )
+        return round(float(score), _SCORE_DIGITS)
+
 
 def describe(cfg: SearchConfig) -> dict[str, Any]:
     """What the hits depend on; ModelNotFound where there is no index."""
@@ -60,14 +81,33 @@ def build_index(cfg: BuildIndexConfig, progress: Callable[[int], None]) -> dict[
     """Indexes a FlashRAG corpus into the folder `cfg.index` and returns its manifest.
 
     An index of the same corpus and versions is left as it is. `progress` is called with the
-    number of passages read. InputError on a bad line; the folder appears whole or not at all.
+    number of passages read. InputError on a bad line, LeaseHeld while another process builds
+    there; the folder appears whole or not at all.
     """
     corpus = corpus_entry(cfg.corpus)
     versions = {name: metadata.version(name) for name in ("pyserini",)}
     fingerprint = digest({"corpus": corpus["sha256"], "engine": "bm25", **versions})
-    manifest = current_manifest(cfg.index, "bm25")
-    if manifest is not None and manifest["fingerprint"] == fingerprint:
+    if manifest := _finished(cfg.index, fingerprint):
         return manifest
+    with sole_writer(Path(cfg.index)):
+        if manifest := _finished(cfg.index, fingerprint):  # by who held the lease until now
+            return manifest
+        return _build(cfg, corpus, fingerprint, versions, progress)
+
+
+def _finished(index: str, fingerprint: str) -> dict[str, Any] | None:
+    """The manifest, where this very index is there; InputError where something else is."""
+    manifest = current_manifest(index, "bm25")
+    return manifest if manifest is not None and manifest["fingerprint"] == fingerprint else None
+
+
+def _build(
+    cfg: BuildIndexConfig,
+    corpus: dict[str, Any],
+    fingerprint: str,
+    versions: dict[str, str],
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
     with whole_folder(Path(cfg.index)) as scratch:
         count = _write_collection(cfg.corpus, scratch / "collection", progress)
         indexed = _run_anserini(scratch / "collection", scratch / "lucene", cfg.threads)

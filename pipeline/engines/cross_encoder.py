@@ -11,6 +11,7 @@ import torch
 
 from pipeline.config import CrossEncoderConfig
 from pipeline.engines.base import Floats, ModelNotFound, first_line
+from pipeline.engines.window import encoder_window
 
 KEY = "scorers.cross_encoder"
 
@@ -74,16 +75,11 @@ class HfCrossEncoder:
             raise ModelNotFound(
                 f"{KEY}.model {self._cfg.model!r} has {config.num_labels} labels; allowed: 1 or 2"
             )
-        limits = [self._tokenizer.model_max_length]
-        if (positions := getattr(config, "max_position_embeddings", None)) is not None:
-            # The RoBERTa family counts positions from behind its padding id.
-            embeddings = getattr(self._model.base_model, "embeddings", None)
-            offset = getattr(embeddings, "padding_idx", None)
-            limits.append(positions if offset is None else positions - offset - 1)
-        if self._cfg.max_tokens > min(limits):
+        limit = encoder_window(self._model, self._tokenizer)
+        if self._cfg.max_tokens > limit:
             raise ModelNotFound(
                 f"{KEY}.max_tokens {self._cfg.max_tokens}: {self._cfg.model!r} reads at most "
-                f"{min(limits)} tokens"
+                f"{limit} tokens"
             )
 
 

@@ -1,8 +1,9 @@
 """Dense retrieval: a bi-encoder's vectors in faiss, searched by inner product.
 
 An index may be cut into shards, each a faiss file of its own that is memory-mapped: they are
-searched one after the other and their best passages merged, which equals one whole index.
-Q questions, N passages asked for, D dimensions.
+searched one after the other and their best passages merged, which equals one whole index but for
+which of the passages that tie at the cut are taken: faiss promises nothing about them.
+Q questions, N passages asked for, P passages given, D dimensions.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import EmbedderConfig, SearchConfig
 from pipeline.engines import embedder
-from pipeline.engines.base import Floats, Hit, ModelNotFound
+from pipeline.engines.base import Floats, Hit, ModelNotFound, Passage
 from pipeline.engines.index_folder import read_manifest
 from pipeline.engines.passages import Passages
 
@@ -39,12 +40,20 @@ class DenseRetriever:
         ]
 
     def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
-        """See engines.base.Retriever; ties at the cut go to the earlier line of the corpus."""
+        """See engines.base.Retriever; which of the passages that tie at the cut are found is not
+        defined, as in faiss."""
         if not questions:
             return []
         vectors_QD = self._embedder.encode(questions, "query")
         scores_QN, rows_QN = self.nearest(vectors_QD, n=n)
         return [self._hits(scores, rows) for scores, rows in zip(scores_QN, rows_QN, strict=True)]
+
+    def score(self, question: str, passages: Sequence[Passage]) -> list[float]:
+        """See engines.base.Retriever: the passages' own texts are encoded, in the index or not."""
+        texts = [embedder.passage_text(passage.title, passage.text) for passage in passages]
+        vectors_PD = self._embedder.encode(texts, "passage")
+        query_D = self._embedder.encode([question], "query")[0]
+        return [float(score) for score in vectors_PD @ query_D]
 
     def nearest(self, vectors_QD: Floats, *, n: int) -> tuple[Floats, Rows]:
         """Scores and corpus rows (Q, min(n, passages)), best first; -inf and -1 where an

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.config import EmbedderConfig
 from pipeline.engines import models
 from pipeline.engines.base import Floats, ModelNotFound, first_line
+from pipeline.engines.window import encoder_window
 
 Kind = Literal["query", "passage"]
 FAKE_DIMENSIONS = 64
@@ -108,12 +109,11 @@ class _Transformers:
         self.dimensions = int(self._model.config.hidden_size)
 
     def _check_window(self) -> None:
-        positions = getattr(self._model.config, "max_position_embeddings", None)
-        limits = [n for n in (positions, self._tokenizer.model_max_length) if n is not None]
-        if limits and self._cfg.max_tokens > min(limits):
+        limit = encoder_window(self._model, self._tokenizer)
+        if self._cfg.max_tokens > limit:
             raise ModelNotFound(
                 f"embedder.max_tokens {self._cfg.max_tokens}: {self._cfg.model!r} reads at most "
-                f"{min(limits)} tokens"
+                f"{limit} tokens"
             )
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:

@@ -1,11 +1,14 @@
 """Every kind of index by its engine: described for fingerprints, built where it is missing."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import BuildIndexConfig, RetrieverConfig, SearchConfig
 from pipeline.engines import bm25, dense, dense_index, fusion
+from pipeline.engines.index_folder import MANIFEST, corpus_entry
 from pipeline.readers import InputError
+from pipeline.runs.fingerprint import digest
 
 DESCRIBE: dict[str, Callable[[SearchConfig], dict[str, Any]]] = {
     "bm25": bm25.describe,
@@ -28,6 +31,18 @@ def describe(cfg: RetrieverConfig) -> dict[str, Any]:
         "rrf_k": cfg.rrf_k,
         "depth": cfg.depth,
     }
+
+
+def place(cfg: RetrieverConfig, corpus: str, root: str) -> str:
+    """The folder below `root` of the retriever's index over a corpus: by the contents of the corpus
+    and by the model, so that none replaces another. InputError where the corpus is missing."""
+    model = cfg.embedder and cfg.embedder.plain(exclude={"batch_size", "threads"})
+    return f"{root}/indexes/{cfg.engine}-{digest([corpus_entry(corpus)['sha256'], model])}"
+
+
+def is_there(folder: str) -> bool:
+    """Whether a folder holds a finished index."""
+    return Path(folder, MANIFEST).is_file()
 
 
 def ensure(cfg: RetrieverConfig, corpus: str, folder: str) -> str:

@@ -4,6 +4,7 @@ Nothing heavier than a tokenizer is loaded, so a job can know it before any work
 """
 
 import hashlib
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,13 @@ def describe(
         "model": model,
         "stop_tokens": tokenizer.stop_tokens,
     }
+
+
+def for_answers(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A description without what only rollouts depend on: how their entropy leaves the engine."""
+    of_probes = ("probe_mode", "max_logprobs")
+    settings = {k: v for k, v in description["settings"].items() if k not in of_probes}
+    return {**description, "settings": settings}
 
 
 def identity(model: str, revision: str, *, key: str) -> str | list[str]:

@@ -8,23 +8,15 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from pipeline import readers
-from pipeline.engines.base import split_contents
+from pipeline.engines.base import Passage, split_contents
 
 BATCH_ROWS = 4096
 _FIELDS = ("passage_id", "title", "text")
-
-
-class Passage(NamedTuple):
-    """One passage of a corpus."""
-
-    passage_id: str
-    title: str
-    text: str
 
 
 class Passages:

@@ -36,7 +36,7 @@ class VllmScorer:
             # vLLM has no value for a token whose predecessor came from the cache: what it
             # returns there is uninitialised memory, and the target may not lie in it.
             output = await self._read(ids, cached=False)
-        return checked_logprobs(_prompt_values(output, len(ids))[-len(target_ids) :])
+        return checked_logprobs(target_values(output, tokens=len(ids), target=len(target_ids)))
 
     async def next_token(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Floats:
         """(J,) log p of each id after the prompt."""
@@ -69,9 +69,18 @@ class VllmScorer:
         return output
 
 
-def _prompt_values(output: Any, tokens: int) -> Floats:
-    """(tokens - 1,) the values of every prompt token but the first, which has no predecessor."""
+def target_values(output: Any, *, tokens: int, target: int) -> Floats:
+    """(target,) the values of the last tokens of a prompt, from a vLLM RequestOutput.
+
+    vLLM's first model runner has a row for every token but the first, which has no predecessor;
+    its second one has none for tokens whose predecessor it read from its cache. RuntimeError on
+    any other number of rows, and where the target's are not all there.
+    """
     values = np.asarray(output.prompt_logprobs.logprobs, dtype=np.float32)
-    if len(values) != tokens - 1:
-        raise RuntimeError(f"vLLM returned {len(values)} values for a prompt of {tokens} tokens")
-    return values
+    computed = tokens - 1 - output.num_cached_tokens
+    if len(values) not in (tokens - 1, computed) or len(values) < target:
+        raise RuntimeError(
+            f"vLLM returned {len(values)} values for a prompt of {tokens} tokens, "
+            f"{output.num_cached_tokens} of them cached; expected {tokens - 1} or {computed}"
+        )
+    return values[-target:]

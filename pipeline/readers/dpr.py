@@ -35,7 +35,11 @@ def passages(path: str) -> Iterator[Row]:
     """Rows {passage_id, contents} of a tab-separated corpus; InputError without its header."""
     found = lines(path)
     place, header = next(found, (Place(path, 1), b""))
-    if _cells(header) != _HEADER:
+    try:
+        names = _cells(header)
+    except ValueError as error:
+        raise InputError(f"{path}:{place.line}: {error}") from None
+    if names != _HEADER:
         raise InputError(f"{path}:{place.line}: expected the header id, text, title (tabs between)")
     return checked(found, _passage, "passage_id", refuse)
 

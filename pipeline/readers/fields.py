@@ -100,11 +100,13 @@ def distinct(passages: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any
 
 
 def contents_of(value: Value) -> str:
-    """FlashRAG's one text from `contents`, or from `text` with an optional `title`."""
+    """FlashRAG's one text from `contents`, or from `text` with an optional `title`.
+
+    A `text` keeps its first line: without a `title` the title is empty.
+    """
     if value.get("contents") is not None:
         return _with_text(text(value, "contents"), "contents")
-    body = text(value, "text")
-    return joined(optional_text(value, "title") or "", body) if "title" in value else body
+    return joined(optional_text(value, "title") or "", text(value, "text"))
 
 
 def joined(title: str, body: str) -> str:

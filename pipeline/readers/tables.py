@@ -28,7 +28,7 @@ from pipeline.readers.lines import (
 )
 
 IDS = ("question_id", "id")
-_QUESTION = ("question", *IDS, "golden_answers", "metadata", "judgements")
+_QUESTION = huggingface.COLUMNS
 _BATCH = 1024  # rows in memory at once; a row holds all its passages
 
 

@@ -16,6 +16,8 @@ def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
 
     Seconds are those of the making of the stage's parts, waiting for a busy engine included. A
     part that several runs share is counted in each of them; tokens are null for a stage without.
+    `refused` counts the questions that the stage could not serve: they died, or have no such score
+    where no arm needs it.
     """
     rows = []
     for run in runs:
@@ -26,6 +28,7 @@ def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
                     "stage": stage,
                     "rows": int(counted["rows"]),
                     "seconds": float(counted["seconds"]),
+                    "refused": counted.get("dead", 0) + counted.get("unmeasured", 0),
                     "tokens": counted.get("tokens"),
                     "rollouts": counted.get("rollouts"),
                     "prompts": counted.get("prompts"),
@@ -36,7 +39,7 @@ def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
         **dict.fromkeys(("dataset", "stage"), pl.String),
         "rows": pl.Int64,
         "seconds": pl.Float64,
-        **dict.fromkeys(("tokens", "rollouts", "prompts", "generated"), pl.Int64),
+        **dict.fromkeys(("refused", "tokens", "rollouts", "prompts", "generated"), pl.Int64),
     }
     per = [(pl.col(n) / pl.col("rows")).alias(f"{n}_per_question") for n in ("seconds", "tokens")]
     return pl.DataFrame(rows, schema=schema, strict=False).with_columns(per)
@@ -97,9 +100,12 @@ def _ig_settings(run: Finished) -> set[tuple[int, int]]:
 def per_arm(arms: pl.DataFrame) -> pl.DataFrame:
     """A row a data set and policy arm that a model selects for: what the selection costs and saves.
 
+    `selection_tokens` is the cost of the arm by itself, whatever the run made for its other arms.
     `saved_tokens` is TK of retrieval order under the same budget minus the arm's own;
     `break_even_uses` is how often the pruned context must be used until its shorter prompts have
-    repaid the selection, inf when they never do. All over every living question.
+    repaid the selection, inf when they never do. `probes_saved` is the share of the rollouts with a
+    passage that the arm's gate on NU(q) alone spares, and `minus_ungated` what it costs: F1 minus
+    that of the same arm without the gate. All over every living question.
     """
     baseline = arms.select(
         "dataset", pl.col("arm").alias("baseline"), pl.col("tk").alias("baseline_tk")
@@ -119,4 +125,5 @@ def per_arm(arms: pl.DataFrame) -> pl.DataFrame:
         (pl.col("baseline_tk") - pl.col("tk")).alias("saved_tokens"),
         *("selection_tokens", "nte", "nte_with_selection"),
         pl.Series("break_even_uses", uses, pl.Float64),
+        *("probes_saved", "minus_ungated", "minus_ungated_low", "minus_ungated_high"),
     )

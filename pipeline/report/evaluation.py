@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 
 from pipeline.core import cost
-from pipeline.report.finished import Finished, prunes, replays, threshold
+from pipeline.report.finished import Finished
+from pipeline.stages.arms import prunes, replays, threshold
 
 AVERAGE = "Avg."
 MEANS = {
@@ -20,6 +21,7 @@ MEANS = {
     "em": "em",
     "sub_em": "sub_em",
     "f1_minus_baseline": "difference",
+    "f1_minus_ungated": "minus_ungated",
     "wrong": "wrong",
     "ndcg": "ndcg",
     "ndcg_candidates": "ndcg_candidates",
@@ -31,6 +33,7 @@ NUMBERS = {
     "answer_tokens": "answer_tokens",
     "selection_tokens": "selection_tokens",
     "selection_tokens_labelled": "selection_tokens_labelled",
+    "probes_saved": "probes_saved",
     "nte": "nte",
     "nte_with_probes": "nte_with_selection",
     "empty_share": "empty_share",
@@ -47,8 +50,10 @@ def arms(runs: Sequence[Finished]) -> pl.DataFrame:
 
     A mean x comes as x, x_low, x_high, x_n, x_undefined; null is undefined. `difference` is F1
     minus that of retrieval order under the same budget, `minus_same_size` and `minus_random` F1
-    minus those of the arm's controls of equal size, all paired. `threshold` is -inf where an arm
-    only reorders. `replayed` arms take IG under a smaller K or MT than the probe's.
+    minus those of the arm's controls of equal size, `minus_ungated` F1 minus that of the arm that
+    differs in the gate on NU(q) alone, all paired. `threshold` is -inf where an arm only reorders.
+    `replayed` arms take IG under a smaller K or MT than the probe's; `bare` ones have no gate, no
+    penalty for near-duplicates and no rule for refusals.
     """
     rows = [
         {"dataset": run.dataset, **_declared(declared, run), **_measured(measured)}
@@ -127,6 +132,7 @@ DECLARED = (
     "baseline",
     "prunes",
     "replayed",
+    "bare",
 )
 _TEXT = ("dataset", "arm", "kind", "selector", "label", "empty_context", "control_of", "baseline")
 _COUNTS = ("top_m", "token_guard", "ig_top_k", "ig_max_tokens", "without_evidence", "n")
@@ -142,6 +148,8 @@ def _declared(arm: Mapping[str, Any], run: Finished) -> dict[str, Any]:
         return made
     names = ("selector", "top_m", "token_guard", "empty_context")
     made |= {name: policy[name] for name in names} | {"threshold": threshold(policy)}
+    gated = policy["pass_rate"] is not None or policy["nu0_limit"] is not None
+    made["bare"] = not (gated or policy["duplicate_penalty"] or policy["on_refusal"] != "keep")
     if policy["selector"] == "ig":
         made["ig_top_k"] = policy["ig_top_k"] or run.probe["top_k"]
         made["ig_max_tokens"] = policy["ig_max_tokens"] or run.probe["max_tokens"]
@@ -192,7 +200,7 @@ def _schema() -> dict[str, pl.DataType]:
     made: dict[str, pl.DataType] = dict.fromkeys(("dataset", "arm"), text)
     for name in DECLARED:
         made[name] = text if name in _TEXT else count if name in _COUNTS else number
-    made |= dict.fromkeys(("prunes", "replayed"), pl.Boolean())
+    made |= dict.fromkeys(("prunes", "replayed", "bare"), pl.Boolean())
     for name in (*MEANS.values(), *CONTROLS.values()):
         for suffix in PARTS.values():
             made[f"{name}{suffix}"] = count if suffix in ("_n", "_undefined") else number

@@ -1,12 +1,12 @@
 """A finished run's folder: its manifest, its metrics, and its rows, shard by shard."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline.readers import InputError
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages.plan import CONTEXTS
@@ -49,17 +49,17 @@ class Finished:
 
 
 def open_run(dataset: str, folder: str) -> Finished:
-    """The run in a folder; ValueError where it did not come to its end."""
+    """The run in a folder; InputError where it did not come to its end."""
     storage = Storage(folder)
     for name in ("manifest.json", "metrics.json"):
         if not storage.exists(name):
-            raise ValueError(f"{storage.uri(name)}: absent; allowed: the folder of a finished run")
+            raise InputError(f"{storage.uri(name)}: absent; allowed: the folder of a finished run")
     shards = tuple(sorted(layout.shards_done(storage, CONTEXTS)))
     if not shards:
-        raise ValueError(f"{storage.uri(CONTEXTS)}: holds no part")
+        raise InputError(f"{storage.uri(CONTEXTS)}: holds no part")
     metrics = storage.read_json("metrics.json")
     if not metrics["questions"]:
-        raise ValueError(f"{storage.uri('metrics.json')}: no question lived to be reported")
+        raise InputError(f"{storage.uri('metrics.json')}: no question lived to be reported")
     return Finished(
         dataset=dataset,
         storage=storage,
@@ -68,19 +68,3 @@ def open_run(dataset: str, folder: str) -> Finished:
         shards=shards,
         columns=tuple(storage.columns(layout.part(CONTEXTS, shards[0]))),
     )
-
-
-def threshold(policy: Mapping[str, Any]) -> float:
-    """A policy's Tp, which JSON holds as a number or as "-Infinity"."""
-    return float(policy["threshold"])
-
-
-def replays(arm: Arm) -> bool:
-    """Whether an arm takes IG under a smaller K or MT than the probe's."""
-    policy = arm["policy"]
-    return policy is not None and bool(policy["ig_top_k"] or policy["ig_max_tokens"])
-
-
-def prunes(arm: Arm) -> bool:
-    """Whether an arm, or the one that it controls, has a finite threshold."""
-    return arm["policy"] is not None and not math.isinf(threshold(arm["policy"]))

@@ -1,9 +1,10 @@
 """A run's measurements as arrays: one number per arm and question, one cost per stage and question.
 
-Shapes: A arms, Q questions. Eleven float64 per arm and question: 30 arms over 100,000 questions
-take 264 MB, and only one shard's rows are held beside them.
+Shapes: A arms, Q questions, R rounds. Twelve float64 per arm and question: 30 arms over 100,000
+questions take 288 MB, and only one shard's rows are held beside them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from pipeline.report.finished import Arm
+from pipeline.stages.arms import threshold
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +27,7 @@ FIELDS = (
     "answer_tokens",
     "evidence_size",
     "admitted",
+    "certain",
     "refusal",
     "wrong",
     "ndcg",
@@ -31,8 +36,10 @@ FIELDS = (
 """Of schema.METRIC, all but the arm's name."""
 
 ALWAYS = ("question_id", "metrics", "refused", "empty_golds")
-PROBE_FIELDS = ("probes.nu0", "probes.steps", "probes.prompt_tokens", "probes.free_rule")
-SET_FIELD = "sets.tokens"
+PROBE_FIELDS = (
+    *("probes.nu0", "probes.nu", "probes.steps", "probes.prompt_tokens", "probes.free_rule"),
+)
+SET_FIELDS = ("sets.gains", "sets.tokens")
 SCORER_TOKENS = "score_tokens_"
 
 
@@ -44,6 +51,23 @@ class Probed:
     first_tokens_Q: Floats  # read and written by the rollout without evidence
     nu0_Q: Floats
     free_rule_Q: Floats
+    passages_Q: Floats  # candidates, each of which one rollout more would read
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Set-aware rounds, (R, Q) each, NaN where a question had fewer."""
+
+    gains_RQ: Floats
+    tokens_RQ: Floats
+
+    def tokens(self, *, top_m: int, threshold: float) -> Floats:
+        """Tokens of the rounds that a policy makes, (Q,): at most M, up to the first one whose gain
+        is below Tp, that one included."""
+        admitted_RQ = np.cumprod(self.gains_RQ >= threshold, axis=0)
+        made_RQ = np.ones_like(self.gains_RQ)
+        made_RQ[1:] = admitted_RQ[:-1]
+        return np.asarray(np.nansum((made_RQ * self.tokens_RQ)[:top_m], axis=0))
 
 
 @dataclass(frozen=True)
@@ -51,13 +75,14 @@ class Measured:
     """Measurements of a run. NaN is undefined or not there, as for the oracle without candidates.
 
     `values` holds (A, Q) by name of FIELDS; `tokens` holds (Q,) by stage, what its model read and
-    wrote to select evidence; `refused_Q` is NaN without probes.
+    wrote to select evidence, but probe_sets's are in `rounds`; `refused_Q` is NaN without probes.
     """
 
     arms: tuple[str, ...]
     values: Mapping[str, Floats]
     tokens: Mapping[str, Floats]
     probed: Probed | None
+    rounds: Rounds | None
     refused_Q: Floats
     empty_golds: int
 
@@ -70,31 +95,54 @@ class Measured:
         """An arm's (Q,) values of a field."""
         return np.asarray(self.values[field][self.arms.index(arm)])
 
-    def selection_tokens(self, stages: Iterable[str], *, nu0_limit: float | None = None) -> Floats:
-        """Tokens that models spent on each question in the stages that an arm must pay, (Q,).
+    def selection_tokens(self, arm: Arm) -> Floats:
+        """Tokens that models spend on each question to form a plain arm by itself, (Q,).
 
-        nu0_limit: an arm's gate: where NU(q) is below it, the arm needs the first rollout alone.
-        ValueError when a stage left no record of its tokens.
+        Not what this run spent: rollouts that only other arms read are left out. Where the arm's
+        gate on NU(q) hands over it needs the first rollout alone, and of the set-aware rounds it
+        needs its own M and Tp's. ValueError when a stage left no record of its tokens.
         """
         total_Q = np.zeros(self.questions)
-        for stage in stages:
-            if stage not in self.tokens:
-                raise ValueError(
-                    f"stage {stage!r} left no tokens in the rows; there are: "
-                    f"{', '.join(sorted(self.tokens)) or 'none'}"
-                )
-            tokens_Q = self.tokens[stage]
-            if stage == "probe" and nu0_limit is not None and self.probed is not None:
-                spared_Q = self.probed.nu0_Q < nu0_limit
-                tokens_Q = np.where(spared_Q, self.probed.first_tokens_Q, tokens_Q)
-            total_Q = total_Q + tokens_Q
+        for stage in arm["stages"]:
+            total_Q = total_Q + self._stage_tokens(stage, arm)
         return total_Q
+
+    def _stage_tokens(self, stage: str, arm: Arm) -> Floats:
+        certain_Q = self.of(str(arm["arm"]), "certain") == 1
+        if stage == "probe_sets" and self.rounds is not None:
+            policy = arm["policy"]
+            made_Q = self.rounds.tokens(top_m=policy["top_m"], threshold=threshold(policy))
+            return np.where(certain_Q, 0.0, made_Q)
+        if stage not in self.tokens:
+            known = [*self.tokens, *["probe_sets"] * (self.rounds is not None)]
+            raise ValueError(
+                f"stage {stage!r} left no tokens in the rows; there are: "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+        if stage == "probe" and self.probed is not None:
+            one_Q = certain_Q if arm["reads_rollouts"] else np.ones(self.questions, np.bool_)
+            return np.where(one_Q, self.probed.first_tokens_Q, self.tokens[stage])
+        return self.tokens[stage]
+
+    def probes_saved(self, arm: Arm) -> float:
+        """The share of all rollouts with a passage that a plain arm's gate on NU(q) spares by
+        itself; NaN without such a gate, or where the arm reads none of them anyway."""
+        policy = arm["policy"]
+        if self.probed is None or policy is None or policy["nu0_limit"] is None:
+            return math.nan
+        passages_Q = self.probed.passages_Q
+        if not arm["reads_rollouts"] or not passages_Q.sum():
+            return math.nan
+        return float(passages_Q[self.of(str(arm["arm"]), "certain") == 1].sum() / passages_Q.sum())
 
 
 def columns(available: Iterable[str]) -> list[str]:
     """Of a finished run's columns, those that `read` takes, nested ones by their parts."""
     names = set(available)
-    nested = [*(PROBE_FIELDS if "probes" in names else ()), *([SET_FIELD] * ("sets" in names))]
+    nested = [
+        *(PROBE_FIELDS if "probes" in names else ()),
+        *(SET_FIELDS if "sets" in names else ()),
+    ]
     scorers = sorted(name for name in names if name.startswith(SCORER_TOKENS))
     return [*ALWAYS, *nested, *scorers]
 
@@ -108,19 +156,21 @@ def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:
     if not read_parts:
         return None
     first = read_parts[0]
-    joined: dict[str, Floats] = {
-        name: np.concatenate([part[name] for part in read_parts], axis=-1) for name in first
-    }
+    joined: dict[str, Floats] = {name: _join([part[name] for part in read_parts]) for name in first}
     probed = None
     if "nu0" in joined:
-        names = ("rollouts", "first_tokens", "nu0", "free_rule")
+        names = ("rollouts", "first_tokens", "nu0", "free_rule", "passages")
         probed = Probed(*(joined[name] for name in names))
+    rounds = None
+    if "round gains" in joined:
+        rounds = Rounds(joined["round gains"], joined["round tokens"])
     stages = [name.removeprefix("tokens of ") for name in first if name.startswith("tokens of ")]
     return Measured(
         arms=tuple(arms),
         values={field: joined[field] for field in FIELDS},
         tokens={stage: joined[f"tokens of {stage}"] for stage in stages},
         probed=probed,
+        rounds=rounds,
         refused_Q=joined["refused"],
         empty_golds=int(joined["empty_golds"].sum()),
     )
@@ -133,8 +183,9 @@ def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Floats]:
     if "probes" in part.column_names:
         made |= _probes(part["probes"].combine_chunks())
     if "sets" in part.column_names:
-        tokens = pc.struct_field(part["sets"].combine_chunks(), "tokens")
-        made["tokens of probe_sets"] = _floats(tokens)
+        sets = part["sets"].combine_chunks()
+        for name in ("gains", "tokens"):
+            made[f"round {name}"] = _padded(pc.struct_field(sets, name))
     for name in part.column_names:
         if name.startswith(SCORER_TOKENS):
             stage = f"score_{name.removeprefix(SCORER_TOKENS)}"
@@ -166,10 +217,28 @@ def _probes(probes: pa.StructArray) -> dict[str, Floats]:
     return {
         "nu0": _floats(pc.struct_field(probes, "nu0")),
         "free_rule": _floats(pc.struct_field(probes, "free_rule")),
+        "passages": _floats(pc.fill_null(pc.list_value_length(pc.struct_field(probes, "nu")), 0)),
         "rollouts": _floats(pc.list_value_length(steps)),
         "first_tokens": _floats(pc.add(pc.list_element(steps, 0), pc.list_element(prompts, 0))),
         "tokens of probe": _list_sums(steps) + _list_sums(prompts),
     }
+
+
+def _join(arrays: Sequence[Floats]) -> Floats:
+    """Arrays (Q,) or (X, Q) side by side, those of fewer rows filled up with NaN."""
+    rows = max(len(array) for array in arrays)
+    if arrays[0].ndim == 1 or all(len(array) == rows for array in arrays):
+        return np.concatenate(arrays, axis=-1)
+    fill = [np.full((rows - len(a), a.shape[1]), np.nan) for a in arrays]
+    return np.hstack([np.vstack(pair) for pair in zip(arrays, fill, strict=True)])
+
+
+def _padded(lists: pa.ListArray) -> Floats:
+    """(R, Q): the lists as columns, NaN below the end of each."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    table_QR = np.full((len(lists), int(lengths.max(initial=0))), np.nan)
+    table_QR[np.arange(table_QR.shape[1]) < lengths[:, None]] = _floats(lists.flatten())
+    return table_QR.T
 
 
 def _list_sums(lists: pa.ListArray) -> Floats:

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from pipeline.core import discrimination
 from pipeline.core.answers import holds_answer
+from pipeline.prompts import render
 from pipeline.report.finished import Finished
+from pipeline.stages.signals import retriever_scores
 
 RETRIEVER, IG, NEG_NU = "retriever", "ig", "-NU(q|d)"
 HOLDS, TRUE = "holds a golden answer", "correct over misinformation"
@@ -41,13 +43,14 @@ def signals(run: Finished) -> list[str]:
 def read(run: Finished) -> pl.DataFrame:
     """One row a candidate: question (a running number), position, holds, label, and the signals.
 
-    holds: 1 when title or text hold a golden answer as whole words, null without golden answers.
+    holds: 1 when the passage, as the run's prompts show it, holds a golden answer as whole words;
+    null without golden answers.
     label: the pool's, null where none is given. A signal that was not measured is null; that of
-    the retriever is the candidate's score, or minus its position where the run was given none.
+    the retriever is as in stages.signals.retriever_scores.
     """
     first, frames = 0, []
     for part in run.parts([*_READ, *scorers(run)]):
-        frames.append(_frame(part, scorers(run), first))
+        frames.append(_frame(part, scorers(run), first, run.probe["passage_format"]))
         first += part.num_rows
     return pl.concat(frames)
 
@@ -107,11 +110,13 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-def _frame(part: pa.Table, scores: Sequence[str], first: int) -> pl.DataFrame:
+def _frame(
+    part: pa.Table, scores: Sequence[str], first: int, passage_format: render.PassageFormat
+) -> pl.DataFrame:
     rows = [
         line
         for place, row in enumerate(part.to_pylist())
-        for line in _lines(row, scores, first + place)
+        for line in _lines(row, scores, first + place, passage_format)
     ]
     names = [name.removeprefix(_SCORE) for name in scores]
     probed = [IG, NEG_NU] if "gains" in part.column_names else []
@@ -125,20 +130,25 @@ def _frame(part: pa.Table, scores: Sequence[str], first: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _lines(row: Mapping[str, Any], scores: Sequence[str], question: int) -> Iterator[list[Any]]:
+def _lines(
+    row: Mapping[str, Any],
+    scores: Sequence[str],
+    question: int,
+    passage_format: render.PassageFormat,
+) -> Iterator[list[Any]]:
     """A row's candidates as lines of `_frame`."""
     candidates = row["candidates"]
     labels = {j["passage_id"]: j["label"] for j in row.get("judgements") or []}
-    given = [candidate["score"] for candidate in candidates]
-    if None in given:
-        given = [-float(position) for position in range(len(candidates))]
-    signals_N: list[Sequence[float | None]] = [given]
+    unmeasured = [None] * len(candidates)
+    signals_N: list[Sequence[float | None]] = [retriever_scores(candidates)]
     if "gains" in row:
-        nu = [None if value is None else -value for value in row["probes"]["nu"]]
-        signals_N += [row["gains"], nu]
-    signals_N += [row[name] for name in scores]
+        nus = (row["probes"] or {"nu": unmeasured})["nu"]
+        negative = [None if nu is None else -nu for nu in nus]
+        signals_N += [unmeasured if row["gains"] is None else row["gains"], negative]
+    signals_N += [unmeasured if row[name] is None else row[name] for name in scores]
     for position, candidate in enumerate(candidates):
-        held = holds_answer(f"{candidate['title']}\n{candidate['text']}", row["golden_answers"])
+        shown = render.passage(candidate["title"], candidate["text"], passage_format)
+        held = holds_answer(shown, row["golden_answers"])
         yield [
             question,
             position,

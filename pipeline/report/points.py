@@ -54,13 +54,13 @@ def thresholds(arms: Frame) -> Frame:
     """A row a data set, method, budget and Tp: F1, TK and empty share, and retrieval order's F1.
 
     Only of methods with a defined F1 at two finite thresholds of that budget, at least; -inf is
-    reordering alone.
+    reordering alone, inf admits nothing.
     """
     own = ["dataset", "label", "top_m", "token_guard"]
     kept = arms.filter(
         (pl.col("kind") == "policy") & ~pl.col("replayed") & pl.col("f1").is_not_null()
     )
-    swept = kept.filter(pl.col("prunes").sum().over(own) >= 2)
+    swept = kept.filter(pl.col("threshold").is_finite().sum().over(own) >= 2)
     retriever = arms.select(
         "dataset",
         pl.col("arm").alias("baseline"),
@@ -78,12 +78,13 @@ def thresholds(arms: Frame) -> Frame:
 def heat(arms: Frame) -> Frame:
     """A row a data set and (K, MT) of IG: F1 with its interval, at one Tp, budget and options.
 
-    Of the settings at which several (K, MT) were tried, the one with most of them, the first at a
+    Only of arms without gate, penalty and rule for refusals: with one they are another method. Of
+    the settings at which several (K, MT) were tried, the one with most of them, the first at a
     tie; no rows where there is none.
     """
     own = ["threshold", "top_m", "token_guard", "empty_context"]
     by_ig = (pl.col("kind") == "policy") & (pl.col("selector") == "ig")
-    ig = arms.filter(by_ig & pl.col("f1").is_not_null())
+    ig = arms.filter(by_ig & pl.col("bare") & pl.col("f1").is_not_null())
     cells = ig.unique(["dataset", "ig_top_k", "ig_max_tokens", *own], maintain_order=True)
     made = []
     for _, of_dataset in cells.group_by("dataset", maintain_order=True):
@@ -98,18 +99,21 @@ def heat(arms: Frame) -> Frame:
 
 
 def ndcg(arms: Frame) -> Frame:
-    """A row a data set, budget and policy whose order has an NDCG: NDCG@5 and F1.
+    """A row a data set, budget and method whose order has an NDCG: NDCG@5 and F1.
 
-    The order is of all candidates, before Tp and M: methods that differ in these alone share it.
+    The order is of all candidates, before Tp and M. So a method is its arm that only reorders
+    (Tp = -inf): its arms with a threshold have the same order, and would count it several times.
     """
     kept = arms.filter(
         (pl.col("kind") == "policy")
         & ~pl.col("replayed")
+        & (pl.col("threshold") == -math.inf)
         & pl.col("ndcg").is_not_null()
         & pl.col("f1").is_not_null()
     )
-    return kept.select(
-        *("dataset", "top_m", "token_guard", "arm", "label", "threshold"),
+    own = ["dataset", "top_m", "token_guard", "label"]
+    return kept.unique(own, keep="first", maintain_order=True).select(
+        *(*own, "arm"),
         *("ndcg", "ndcg_n", "ndcg_candidates", "f1", "f1_n"),
     )
 
@@ -151,31 +155,31 @@ def histogram(dataset: str, passages: Frame, signal: str = IG) -> Frame:
     if signal not in passages.columns:
         passages = passages.with_columns(pl.lit(None, pl.Float32).alias(signal))
     measured = passages.filter(pl.col(signal).is_not_null()).with_columns(kind.alias("kind"))
-    rows: list[dict[str, Any]] = []
-    if len(measured):
-        low, high = (float(v) for v in (measured[signal].min(), measured[signal].max()))  # type: ignore[arg-type]
-        width = (high - low) / BINS or 1.0
-        place = ((pl.col(signal).cast(pl.Float64) - low) / width).floor().clip(0, BINS - 1)
-        counted = measured.with_columns(place.cast(pl.Int64).alias("bin"))
-        for name in (GOLD, FALSE, OTHER):
-            own = counted.filter(pl.col("kind") == name)
-            by_bin = dict(own.group_by("bin").len().iter_rows())
-            rows.extend(
-                {
-                    **{"dataset": dataset, "kind": name, "passages": len(own)},
-                    **{"low": low + b * width, "high": low + (b + 1) * width},
-                    "share": by_bin.get(b, 0) / len(own),
-                }
-                for b in range(BINS if len(own) else 0)
-            )
     numbers = dict.fromkeys(("low", "high", "share"), pl.Float64)
-    schema: dict[str, Any] = {
-        "dataset": pl.String,
-        "kind": pl.String,
-        "passages": pl.Int64,
-        **numbers,
-    }
-    return pl.DataFrame(rows, schema=schema)
+    schema: dict[str, Any] = {"kind": pl.String, "passages": pl.Int64, **numbers}
+    rows = _bins(measured, signal) if len(measured) else []
+    return pl.DataFrame(rows, schema=schema).select(pl.lit(dataset).alias("dataset"), pl.all())
+
+
+def _bins(measured: Frame, signal: str) -> list[dict[str, Any]]:
+    """The rows of `histogram` of passages with a kind and a signal, without the data set."""
+    low, high = (float(v) for v in (measured[signal].min(), measured[signal].max()))  # type: ignore[arg-type]
+    width = (high - low) / BINS or 1.0
+    place = ((pl.col(signal).cast(pl.Float64) - low) / width).floor().clip(0, BINS - 1)
+    counted = measured.with_columns(place.cast(pl.Int64).alias("bin"))
+    rows: list[dict[str, Any]] = []
+    for name in (GOLD, FALSE, OTHER):
+        own = counted.filter(pl.col("kind") == name)
+        by_bin = dict(own.group_by("bin").len().iter_rows())
+        rows.extend(
+            {
+                **{"kind": name, "passages": len(own)},
+                **{"low": low + b * width, "high": low + (b + 1) * width},
+                "share": by_bin.get(b, 0) / len(own),
+            }
+            for b in range(BINS if len(own) else 0)
+        )
+    return rows
 
 
 def true_or_false(passages: Frame) -> bool:
@@ -187,7 +191,7 @@ def _series() -> pl.Expr:
     """Method and Tp: what the arms of one line of a frontier share."""
     tp = pl.col("threshold")
     shown = (
-        pl.when(tp.is_infinite() | tp.is_null())
+        pl.when((tp == -math.inf) | tp.is_null())
         .then(pl.lit(""))
         .otherwise(
             pl.format(" {}", tp.map_elements(lambda value: f"{value:g}", return_dtype=pl.String))
@@ -209,6 +213,8 @@ def _dominated(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def finite(value: float | None) -> bool:
-    """Whether a threshold is a number that an axis can show."""
-    return value is not None and math.isfinite(value)
+def threshold_text(value: float) -> str:
+    """A threshold as figures name it: -inf only reorders, inf admits nothing."""
+    if math.isinf(value):
+        return "reorder" if value < 0 else "Tp ∞"
+    return f"Tp {value:g}"

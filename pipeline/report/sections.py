@@ -60,7 +60,7 @@ def _thresholds(arms: pl.DataFrame) -> Iterator[Drawn]:
 
 def _heat(name: str, cells: pl.DataFrame) -> Drawn:
     row = cells.row(0, named=True)
-    tp = f"Tp = {row['threshold']:g}" if points.finite(row["threshold"]) else "reordering alone"
+    tp = points.threshold_text(row["threshold"])
     return _drawn(f"heat-{name}", HEAT.format(name, tp, row["top_m"]), detail.heat(cells))
 
 

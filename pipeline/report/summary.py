@@ -4,12 +4,15 @@ Means of quality are over the living questions that have golden answers, and tra
 TK is over all living questions. Intervals are bootstrap intervals over questions. NTE follows the
 paper (eq. 15), F1 and tokens taken over the same questions, those with golden answers; an arm's
 baseline is retrieval order under the same budget. `nte_with_probes` is NTE with all that models
-read and wrote to select the arm's evidence counted: probes, set-aware rounds, scorers. An arm that
-needs no model to be formed has the same NTE in both.
+read and wrote to select the arm's evidence counted: probes, set-aware rounds, scorers. It is the
+cost of the arm by itself, as if the run had no other: an arm with a gate on NU(q) pays one rollout
+where the gate hands over, even if the run made all of them for its other arms. An arm that needs
+no model to be formed has the same NTE in both.
 
 Shapes: A arms, Q questions.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,9 +25,10 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core import cost, stats
 from pipeline.report import measured
-from pipeline.report.finished import Arm, prunes, replays
+from pipeline.report.finished import Arm
 from pipeline.report.measured import Floats, Measured
 from pipeline.report.terminal import table
+from pipeline.stages.arms import policy_under_test
 
 __all__ = ["columns", "policy_under_test", "summarise", "table"]
 
@@ -49,6 +53,7 @@ def summarise(
     quality = {field: draws.means(found.values[field]) for field in QUALITY}
     against_baseline = draws.differences({str(arm["arm"]): arm["baseline"] for arm in arms})
     against_controls = _against_controls(arms, draws)
+    against_ungated = draws.differences(_ungated(arms))
     rows = []
     for place, arm in enumerate(arms):
         name = names[place]
@@ -60,6 +65,7 @@ def summarise(
                 **{field: quality[field][place] for field in QUALITY},
                 "f1_minus_baseline": against_baseline.get(name),
                 "f1_minus_controls": against_controls.get(name, {}),
+                "f1_minus_ungated": against_ungated.get(name),
                 **_costs(found, arm),
                 **_without_evidence(found, name),
                 "spearman_ndcg_f1": _spearman(found.of(name, "ndcg"), found.of(name, "f1")),
@@ -72,26 +78,6 @@ def summarise(
         "arms": rows,
         "probe": _probe(found, policy_under_test(arms)),
     }
-
-
-def policy_under_test(arms: Sequence[Arm]) -> Arm | None:
-    """The arm that the report looks at closely; None where every policy is retrieval order.
-
-    Of those that prune by IG (else of those that prune, else of those that reorder) at the largest
-    M, the middle one as declared. So the declaration decides and not the results: nobody picks the
-    best of many.
-    """
-    policies = [
-        arm for arm in arms if arm["kind"] == "policy" and arm["policy"]["selector"] != "retriever"
-    ]
-    pruning = [arm for arm in policies if prunes(arm)]
-    by_ig = [arm for arm in pruning if arm["policy"]["selector"] == "ig" and not replays(arm)]
-    kind = by_ig or pruning or policies
-    if not kind:
-        return None
-    largest = max(arm["policy"]["top_m"] for arm in kind)
-    widest = [arm for arm in kind if arm["policy"]["top_m"] == largest]
-    return widest[len(widest) // 2]
 
 
 class _Draws:
@@ -131,10 +117,31 @@ def _against_controls(arms: Sequence[Arm], draws: _Draws) -> dict[str, dict[str,
     return made
 
 
+def _ungated(arms: Sequence[Arm]) -> dict[str, str | None]:
+    """By policy arm with a gate on NU(q): the arm that differs in it and in its name alone.
+
+    Where nothing else hands over, the fallback says nothing of an arm without the gate.
+    """
+    plain = {_but_gate(a): str(a["arm"]) for a in arms if _has_gate(a) is False}
+    return {str(a["arm"]): plain.get(_but_gate(a)) for a in arms if _has_gate(a)}
+
+
+def _has_gate(arm: Arm) -> bool | None:
+    """None for what is no policy arm."""
+    return arm["policy"]["nu0_limit"] is not None if arm["kind"] == "policy" else None
+
+
+def _but_gate(arm: Arm) -> str:
+    policy = {**arm["policy"], "nu0_limit": None}
+    if policy["pass_rate"] is None and policy["on_refusal"] != "fallback":
+        policy["fallback"] = None
+    return json.dumps(policy, sort_keys=True)
+
+
 def _costs(found: Measured, arm: Arm) -> dict[str, float | None]:
-    """Tokens of prompts, answers and selection, and both NTE."""
-    name, limit = str(arm["arm"]), (arm["policy"] or {}).get("nu0_limit")
-    selection_Q = found.selection_tokens(arm["stages"], nu0_limit=limit)
+    """Tokens of prompts, answers and selection, both NTE, and what the arm's gate saves alone."""
+    name = str(arm["arm"])
+    selection_Q = found.selection_tokens(arm)
     f1, tk, labelled_Q = _quality_and_tokens(found, name)
     paid = float(selection_Q[labelled_Q].mean()) if labelled_Q.any() else math.nan
     nte = nte_paid = math.nan
@@ -151,6 +158,7 @@ def _costs(found: Measured, arm: Arm) -> dict[str, float | None]:
         "selection_tokens_labelled": paid,
         "nte": nte,
         "nte_with_probes": nte_paid,
+        "probes_saved": found.probes_saved(arm),
     }
     return {key: _number(value) for key, value in numbers.items()}
 
@@ -178,9 +186,9 @@ def _probe(found: Measured, tested: Arm | None) -> dict[str, Any]:
     if probed is None:
         return {}
     numbers: dict[str, Any] = {
-        "rollouts": int(probed.rollouts_Q.sum()),
+        "rollouts": int(np.nansum(probed.rollouts_Q)),
         "tokens_per_question": float(found.tokens["probe"].mean()),
-        "mean_nu0": float(probed.nu0_Q.mean()),
+        "mean_nu0": _number(_mean(probed.nu0_Q)),
         "free_rule_share": _number(_mean(probed.free_rule_Q)),
         "refusal_share": _number(_mean(found.refused_Q)),
     }

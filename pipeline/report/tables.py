@@ -169,12 +169,20 @@ def signals(frame: pl.DataFrame) -> Sheet:
 
 def costs(frame: pl.DataFrame) -> Sheet:
     """What selection costs and saves."""
+    gated = frame["probes_saved"].null_count() < len(frame)
+    gates = [
+        number("probes saved", "probes_saved", ".2f"),
+        mean("F1 minus ungated", "minus_ungated", "+.3f"),
+    ]
     return Sheet(
         name="costs",
         title="What selection costs and saves",
-        note="Tokens a question. Saved: TK of retrieval order under the same budget minus the "
+        note="Tokens a question, of each arm by itself: it pays what a run of this arm alone would "
+        "spend. Saved: TK of retrieval order under the same budget minus the "
         "arm's. Break-even: how often a pruned context must be used until its shorter prompts "
-        "have repaid its selection; an ordinary question uses it once.",
+        "have repaid its selection; an ordinary question uses it once. Probes saved: the share of "
+        "the rollouts with a passage that a gate on NU(q) alone spares, beside F1 minus that of "
+        "the same arm without the gate.",
         columns=[
             DATASET,
             ARM,
@@ -184,6 +192,7 @@ def costs(frame: pl.DataFrame) -> Sheet:
             number("selection tokens", "selection_tokens", ".1f"),
             *NTE,
             number("break-even uses", "break_even_uses", ",.1f"),
+            *(gates if gated else []),
         ],
         frame=frame,
     )
@@ -195,11 +204,13 @@ def ledger(frame: pl.DataFrame) -> Sheet:
         name="ledger",
         title="Ledger of the stages",
         note="Of the durable stages: what the making of their parts took, waiting for a busy "
-        "engine included. A part that several runs share is counted in each.",
+        "engine included. A part that several runs share is counted in each. Refused: questions "
+        "that the stage could not serve; they died, or have no such score where no arm needs it.",
         columns=[
             DATASET,
             text("stage", "stage"),
             count("questions", "rows"),
+            count("refused", "refused"),
             number("seconds", "seconds", ",.1f"),
             number("seconds a question", "seconds_per_question", ".4f"),
             count("tokens", "tokens"),

@@ -20,15 +20,20 @@ def write_report(runs: Mapping[str, str], out: str, *, seed: int, samples: int, 
     """Writes into the folder `out`; where report.html is.
 
     runs: folders of finished runs by data set. seed and samples are those of the signals'
-    bootstrap intervals. ValueError on a folder without a finished run.
+    bootstrap intervals. Tables and figures of an earlier report there are removed. ValueError on
+    a folder without a finished run.
     """
     opened = [open_run(dataset, folder) for dataset, folder in runs.items()]
     report = build(opened, seed=seed, samples=samples, title=title)
     storage = Storage(out)
-    for sheet in report.sheets:
-        storage.write_bytes(f"tables/{sheet.name}.csv", as_csv(sheet.frame).encode())
-    for drawn in report.figures:
-        storage.write_bytes(f"figures/{drawn.name}.svg", drawn.svg.encode())
+    tables = {f"{sheet.name}.csv": as_csv(sheet.frame).encode() for sheet in report.sheets}
+    figures = {f"{drawn.name}.svg": drawn.svg.encode() for drawn in report.figures}
+    for folder, files in (("tables", tables), ("figures", figures)):
+        for name, data in files.items():
+            storage.write_bytes(f"{folder}/{name}", data)
+        for name in {*storage.names(folder)} - {*files}:
+            if name.endswith((".csv", ".svg")):
+                storage.delete(f"{folder}/{name}")
     storage.write_bytes("report.md", markdown(report).encode())
     storage.write_bytes("report.html", html(report).encode())
     return storage.uri("report.html")

@@ -4,8 +4,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pipeline.runs import lease
+from pipeline.runs.storage import Storage
 
 
 @contextmanager
@@ -23,3 +26,18 @@ def whole_folder(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+@contextmanager
+def sole_writer(target: Path) -> Iterator[None]:
+    """Holds a lease on a folder that is yet to appear; LeaseHeld while another process has it.
+
+    The lease lies beside the folder, which `whole_folder` replaces, and nothing is left of it.
+    """
+    place = f".{target.name}.lease"
+    try:
+        with lease.hold(Storage(str(target.parent)), [place]):
+            yield
+    finally:
+        with suppress(OSError):  # not empty, or gone: another writer holds it or has held it
+            os.rmdir(target.parent / place)

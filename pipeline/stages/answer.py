@@ -24,7 +24,7 @@ ADDS = pa.schema([schema.ANSWERS])
 def stage(
     cfg: AnswerConfig, *, passage_format: PassageFormat, generator: Mapping[str, Any]
 ) -> Stage:
-    """The stage over a generator whose description (engines.models.describe) is `generator`."""
+    """The stage over a generator that `generator` describes (engines.models.for_answers)."""
 
     def build(engines: Engines) -> Transform:
         return Answer(cfg, passage_format, engines.generator)

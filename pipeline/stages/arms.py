@@ -5,7 +5,7 @@ and two controls of as many passages per question as it kept, since any truncati
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -17,7 +17,7 @@ Kind = Literal[
     "policy", "same_size", "random_same_size", "single", "oracle", "no_evidence", "closed_book"
 ]
 PROBED = frozenset({"ig", "neg_nu", "answer_pmi", "answer_prior"})
-"""Signals that come from the probes."""
+"""Signals that come from the probes; all of them from the rollouts with a passage."""
 NO_EVIDENCE, CLOSED_BOOK, ORACLE = "no_evidence", "closed_book", "oracle"
 
 
@@ -41,8 +41,27 @@ class Arm:
         """The durable stages without which the arm could not be formed; retrieval is free."""
         return () if self.policy is None else policy_stages(self.policy, self.blended)
 
+    @property
+    def reads_rollouts(self) -> bool:
+        """Whether the arm is made of the rollouts with a passage, not only of the first one."""
+        return self.policy is not None and _reads_rollouts(
+            (self.policy.selector, _used_fallback(self.policy), *self.blended)
+        )
+
+    @property
+    def spared_below(self) -> float | None:
+        """NU(q) below which the arm reads no rollout with a passage; None: there is no such limit.
+
+        The limit must be of the NU(q) that the probe measures, and the fallback must not need
+        what is spared.
+        """
+        policy = self.policy
+        if policy is None or policy.other_nu0 or _reads_rollouts((policy.fallback,)):
+            return None
+        return policy.nu0_limit
+
     def plain(self) -> dict[str, Any]:
-        """The arm as manifests and fingerprints hold it."""
+        """The arm as manifests hold it."""
         policy = None if self.policy is None else self.policy.plain()
         return {
             "arm": self.name,
@@ -50,6 +69,7 @@ class Arm:
             "control_of": self.of,
             "baseline": self.baseline,
             "stages": list(self.stages),
+            "reads_rollouts": self.reads_rollouts,
             "policy": policy,
         }
 
@@ -94,6 +114,60 @@ def grid_arms(grid: ArmsConfig) -> tuple[Arm, ...]:
     return _checked(arms)
 
 
+def spared_below(arms: Sequence[Arm], signals: Iterable[str]) -> float | None:
+    """NU(q) below which nothing reads the rollouts with a passage: the smallest limit of the gates.
+
+    signals: those that scorers and blends measure. None where one of them, or an arm without such
+    a gate, reads the rollouts of every question.
+    """
+    if _reads_rollouts(signals):
+        return None
+    readers = [arm.spared_below for arm in arms if arm.reads_rollouts]
+    gates = [arm.spared_below for arm in arms if arm.spared_below is not None]
+    return None if None in readers else min(gates, default=None)
+
+
+def threshold(policy: Mapping[str, Any]) -> float:
+    """A plain policy's Tp, a number, "-Infinity" or "Infinity"."""
+    return float(policy["threshold"])
+
+
+def replays(arm: Mapping[str, Any]) -> bool:
+    """Whether a plain arm takes IG under a smaller K or MT than the probe's."""
+    policy = arm["policy"]
+    return policy is not None and bool(policy["ig_top_k"] or policy["ig_max_tokens"])
+
+
+def prunes(arm: Mapping[str, Any]) -> bool:
+    """Whether a plain arm, or the one that it controls, has a threshold above -inf."""
+    return arm["policy"] is not None and threshold(arm["policy"]) > -math.inf
+
+
+def policy_under_test(arms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The plain arm that reports look at closely; None where every policy is retrieval order.
+
+    Of those that prune by IG (else of those that prune, else of those that reorder) at the largest
+    M, those of the label that has most of them, and of these the middle one as declared. So the
+    declaration decides and not the results: nobody picks the best of many, and a variant with a
+    gate is not taken for the selector itself.
+    """
+    policies = [
+        arm for arm in arms if arm["kind"] == "policy" and arm["policy"]["selector"] != "retriever"
+    ]
+    pruning = [arm for arm in policies if prunes(arm)]
+    by_ig = [arm for arm in pruning if arm["policy"]["selector"] == "ig" and not replays(arm)]
+    kind = by_ig or pruning or policies
+    if not kind:
+        return None
+    largest = max(arm["policy"]["top_m"] for arm in kind)
+    by_label: dict[str, list[Mapping[str, Any]]] = {}
+    for arm in kind:
+        if arm["policy"]["top_m"] == largest:
+            by_label.setdefault(str(arm["arm"]).partition(" ")[0], []).append(arm)
+    alike = max(by_label.values(), key=len)  # the first of equally long ones
+    return alike[len(alike) // 2]
+
+
 def scorers(arms: Sequence[Arm]) -> set[str]:
     """The scorers that the arms need."""
     policies = [arm.policy for arm in arms if arm.policy is not None]
@@ -118,6 +192,10 @@ def scorer_stage(scorer: str) -> str:
     return f"score_{shared.get(scorer, scorer)}"
 
 
+def _reads_rollouts(signals: Iterable[str]) -> bool:
+    return not (PROBED | {"set_aware"}).isdisjoint(signals)
+
+
 def _used_fallback(policy: PolicyOptions) -> str:
     gated = policy.pass_rate is not None or policy.nu0_limit is not None
     return policy.fallback if gated or policy.on_refusal == "fallback" else "retriever"
@@ -133,7 +211,8 @@ def _entry_arms(entry: GridEntry, grid: ArmsConfig) -> Iterator[Arm]:
         policy = SelectionConfig(
             **options, threshold=threshold, top_m=top_m, token_guard=guard, empty_context=empty
         )
-        if name == baseline and _same_but_empty(policy, _retriever(grid, top_m, guard)):
+        plain = _retriever(grid, top_m, guard)
+        if name == baseline and policy == (plain if entry.empty_context else _empty(plain, empty)):
             continue  # already there
         yield Arm(name, "policy", policy, None, baseline)
         if grid.controls and threshold > -math.inf:
@@ -159,9 +238,8 @@ def _retriever(
     )
 
 
-def _same_but_empty(one: SelectionConfig, other: SelectionConfig) -> bool:
-    """Whether two policies differ at most in the rule for an empty context."""
-    return one.model_copy(update={"empty_context": other.empty_context}) == other
+def _empty(policy: SelectionConfig, rule: str) -> SelectionConfig:
+    return policy.model_copy(update={"empty_context": rule})
 
 
 def _name(label: str, threshold: float, top_m: int, guard: int | None) -> str:

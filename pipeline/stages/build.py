@@ -13,7 +13,17 @@ from pipeline.engines import models, scorer_models
 from pipeline.loading import ConfigError
 from pipeline.paths import locate
 from pipeline.readers import InputError
-from pipeline.stages import answer, arms, evaluate, probe, probe_sets, retrieve, score, select
+from pipeline.stages import (
+    answer,
+    arms,
+    evaluate,
+    probe,
+    probe_sets,
+    rank_pool,
+    retrieve,
+    score,
+    select,
+)
 from pipeline.stages.arms import Arm
 from pipeline.stages.stage import Stage
 
@@ -54,39 +64,61 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
     probed = any(policy.probed for policy in policies) or not arms.PROBED.isdisjoint(signals)
     chat = "chat" in (cfg.answer.template, *([cfg.probe.template] if probed else []))
     generator = models.describe(cfg.generator, needs_chat=chat)
+    answers = models.for_answers(generator)
     settings = select.Settings(
         answer=cfg.answer,
         passage_format=cfg.probe.passage_format,
         seed=cfg.run.seed,
-        generator=generator,
+        generator=answers,
         blends=_blends(chosen),
         refusal_patterns=cfg.evaluation.refusal_patterns,
     )
     _check_models(cfg, wanted)
     before, after = score.stages(cfg, wanted - AFTER), score.stages(cfg, wanted & AFTER)
-    return [
+    spared = arms.spared_below(chosen, signals)
+    made = [
         *(first_stage(cfg)),
         *before,
-        *([probe.stage(cfg.probe, generator)] if probed else []),
+        *([probe.stage(cfg.probe, generator, spared_below=spared)] if probed else []),
         *_sets(cfg, policies, generator),
         *after,
         select.stage(chosen, settings),
-        answer.stage(cfg.answer, passage_format=cfg.probe.passage_format, generator=generator),
+        answer.stage(cfg.answer, passage_format=cfg.probe.passage_format, generator=answers),
         evaluate.stage(cfg.evaluation.refusal_patterns, probed=probed),
     ]
+    unneeded = _unneeded(chosen, cfg.scorers.also)
+    return [replace(stage, optional=stage.name in unneeded) for stage in made]
+
+
+def _unneeded(chosen: Sequence[Arm], also: Collection[str]) -> set[str]:
+    """The stages that run for `also` alone: what they refuse, no arm misses."""
+    selected = arms.scorers(chosen)
+    needed = {arms.scorer_stage(scorer) for scorer in selected}
+    needed |= {stage for arm in chosen for stage in arm.stages}
+    fallbacks = not arms.PROBED.isdisjoint(selected)  # select reads those that no gate uses, too
+    if fallbacks or any(arm.policy is not None and arm.policy.probed for arm in chosen):
+        needed.add("probe")
+    measured = {arms.scorer_stage(scorer) for scorer in also}
+    return {*measured, "probe"} - needed
 
 
 def _check_models(cfg: OfflineIgpConfig, wanted: Collection[str]) -> None:
     for name in ("bi_encoder", "cross_encoder"):
         if name in wanted and getattr(cfg.scorers, name) is None:
             raise ConfigError(f"scorers.{name}: missing, and the scorer {name} is asked for")
+    try:
+        cfg.check_scorers(wanted)  # those of a blend are known only now
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def first_stage(cfg: OfflineIgpConfig) -> list[Stage]:
-    """Retrieval, unless the input brings its candidates."""
-    if cfg.input.has_candidates or cfg.retriever is None:
+    """Retrieval, unless the input brings its candidates; where they are a pool, its ranking."""
+    if cfg.retriever is None:
         return []
-    return [retrieve.stage(cfg.retriever)]
+    if cfg.input.ranks_pool:
+        return [rank_pool.stage(cfg.retriever, max_candidates=cfg.input.max_candidates)]
+    return [] if cfg.input.has_candidates else [retrieve.stage(cfg.retriever)]
 
 
 def read_blend(path: str) -> Blend:

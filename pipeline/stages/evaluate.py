@@ -25,7 +25,8 @@ NDCG_K = 5
 def stage(refusal_patterns: Sequence[str] = (), *, probed: bool = True) -> Stage:
     """The stage; an arm that abstains has the empty answer, of no tokens.
 
-    Without probes (`probed` false) `refused` is null: no rollout without evidence was made.
+    Without probes `refused` is null: the plan has none (`probed` false), or no arm needs them and
+    the question's were refused.
     """
 
     def build(engines: Engines) -> Transform:
@@ -36,7 +37,8 @@ def stage(refusal_patterns: Sequence[str] = (), *, probed: bool = True) -> Stage
             columns: dict[pa.Field, list[Any]] = {
                 schema.METRICS: [_row(row, refuses) for row in rows],
                 schema.REFUSED: [
-                    refuses(row["probes"]["answers"][0]) if probed else None for row in rows
+                    refuses(row["probes"]["answers"][0]) if row.get("probes") else None
+                    for row in rows
                 ],
                 schema.EMPTY_GOLDS: [metrics.empty_golds(row["golden_answers"]) for row in rows],
             }
@@ -46,11 +48,8 @@ def stage(refusal_patterns: Sequence[str] = (), *, probed: bool = True) -> Stage
 
     return Stage(
         name="evaluate",
-        needs=(
-            *("golden_answers", "metadata", "candidates", "arms", "answers"),
-            *(["probes"] if probed else []),
-        ),
-        reads=("judgements",),
+        needs=("golden_answers", "metadata", "candidates", "arms", "answers"),
+        reads=("judgements", *(["probes"] if probed else [])),
         adds=ADDS,
         depends_on={"refusals": [REFUSAL_PATTERNS_VERSION, *refusal_patterns], "ndcg_k": NDCG_K},
         build=build,
@@ -77,6 +76,7 @@ def _row(row: Mapping[str, Any], refuses: Callable[[str], bool]) -> list[dict[st
                 "answer_tokens": answer["answer_tokens"],
                 "evidence_size": len(arm["evidence"]),
                 "admitted": arm["admitted"],
+                "certain": arm["certain"],
                 "refusal": refuses(answer["text"]),
                 "ndcg": ndcgs[shown][0],
                 "ndcg_candidates": ndcgs[shown][1],

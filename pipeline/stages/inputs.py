@@ -9,7 +9,7 @@ id, the lists, the texts that they name and the qrels, is held in memory.
 import hashlib
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline import readers, schema
@@ -38,8 +38,9 @@ def files(cfg: InputConfig) -> dict[str, list[str]]:
 def rows(cfg: InputConfig, seed: int) -> Iterator[Row]:
     """Rows of the source schema with judgements, `candidates` where given, and `dead`.
 
-    In the file's order. InputError where a question has no list, a candidate no text, or the
-    qrels judge no question.
+    In the file's order. Candidates that the retriever is to rank stand in `pool`, whole; others
+    are ordered and cut as `cfg` says. InputError where a question has no list, a candidate no
+    text, or the qrels judge no question.
     """
     grades = None if cfg.qrels is None else _grades(cfg.qrels)
     found = _questions(cfg, grades)
@@ -51,9 +52,10 @@ def rows(cfg: InputConfig, seed: int) -> Iterator[Row]:
         lists = _lists(held, cfg.candidates)
         found = ({**row, _CANDIDATES: lists.get(row["question_id"])} for row in held)
         if cfg.needs_corpus and cfg.corpus is not None:
-            contents = _contents(lists, cfg.max_candidates, cfg.corpus, cfg.candidates)
+            kept = (_cut(entries, id, cfg, seed) for id, entries in lists.items())
+            contents = _contents(kept, cfg.corpus, cfg.candidates)
     for row in found:
-        yield row if row[_DEAD] is not None else _complete(row, cfg, grades or {}, contents)
+        yield row if row[_DEAD] is not None else _complete(row, cfg, seed, grades or {}, contents)
 
 
 def _questions(cfg: InputConfig, grades: Grades | None) -> Iterator[Row]:
@@ -112,8 +114,8 @@ def _sampled(found: Iterator[Row], seed: int, size: int) -> Iterator[Row]:
     return (row for _, row in sorted(kept, key=lambda entry: entry[0]))
 
 
-def _key(seed: int, question_id: str) -> bytes:
-    return hashlib.sha256(f"{seed}:{question_id}".encode()).digest()
+def _key(seed: int, *ids: str) -> bytes:
+    return hashlib.sha256(":".join([str(seed), *ids]).encode()).digest()
 
 
 def _grades(path: str) -> Grades:
@@ -146,11 +148,18 @@ def _lists(held: Sequence[Row], path: str) -> Mapping[str, list[Row]]:
     return by_id
 
 
-def _contents(
-    lists: Mapping[str, Sequence[Row]], size: int | None, corpus: str, candidates: str
-) -> Mapping[str, str]:
+def _cut(entries: Sequence[Row], question_id: str, cfg: InputConfig, seed: int) -> Sequence[Row]:
+    """The given candidates that a row keeps, in order; a pool for the retriever stays whole."""
+    if cfg.ranks_pool:
+        return entries
+    if cfg.order == "random":  # by passage id: nothing of the file's order is left
+        entries = sorted(entries, key=lambda e: _key(seed, question_id, e["passage_id"]))
+    return entries[: cfg.max_candidates]
+
+
+def _contents(lists: Iterable[Sequence[Row]], corpus: str, candidates: str) -> Mapping[str, str]:
     """Texts of the candidates that are kept; InputError where the corpus lacks one."""
-    needed = {entry["passage_id"] for entries in lists.values() for entry in entries[:size]}
+    needed = {entry["passage_id"] for entries in lists for entry in entries}
     found = {
         row["passage_id"]: row["contents"]
         for row in readers.passages(corpus)
@@ -161,15 +170,18 @@ def _contents(
     return found
 
 
-def _complete(row: Row, cfg: InputConfig, grades: Grades, contents: Mapping[str, str]) -> Row:
-    """A living row with candidates as passages, at most so many, and judgements of all."""
+def _complete(
+    row: Row, cfg: InputConfig, seed: int, grades: Grades, contents: Mapping[str, str]
+) -> Row:
+    """A living row with candidates or pool as passages, and judgements of all that was given."""
     entries: Sequence[Row] = row.get(_CANDIDATES) or []
     of_question = grades.get(row["question_id"], {})
     judgements = _judgements(row.get(_JUDGEMENTS) or [], entries, of_question)
     made = {**row, _JUDGEMENTS: judgements or None}
     if cfg.has_candidates:
-        kept = entries[: cfg.max_candidates]
-        made[_CANDIDATES] = [_candidate(entry, contents) for entry in kept]
+        kept = _cut(entries, row["question_id"], cfg, seed)
+        column = schema.POOL.name if cfg.ranks_pool else _CANDIDATES
+        made[column] = [_candidate(entry, contents) for entry in kept]
     return made
 
 

@@ -6,6 +6,7 @@ The last step writes the shard's finished rows and dead letters into the run dir
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from pipeline.stages.stage import (
 
 OnCounts = Callable[[str, Mapping[str, float]], None]
 CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Plan:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of a finished row, the source's included."""
-        return [*self.source_columns, *(n for step in self.steps for n in step.stage.adds.names)]
+        """The columns of a finished row, the source's included but for a pool, which its ranking
+        replaces."""
+        given = [name for name in self.source_columns if name != schema.POOL.name]
+        return [*given, *(n for step in self.steps for n in step.stage.adds.names)]
 
     @property
     def rows_folder(self) -> str:
@@ -87,17 +91,23 @@ class Plan:
 def make_plan(
     root: str, name: str, source: Source, columns: pa.Schema, stages: Sequence[Stage]
 ) -> Plan:
-    """The plan of a run called `name`; PlanError where the stages do not fit together."""
+    """The plan of a run called `name`; PlanError where the stages do not fit together.
+
+    Only what needs or reads the judgements depends on them: the other stages' parts serve the
+    same questions with and without.
+    """
     check_plan(stages, columns)
-    author = dict.fromkeys(columns.names, source.fingerprint)
+    author = dict.fromkeys(columns.names, source.unjudged)
+    author[schema.JUDGEMENTS.name] = source.fingerprint
     steps = []
     for stage in stages:
-        upstream = [source.fingerprint, *(author[name] for name in stage.inputs)]
+        upstream = [source.unjudged, *(author[name] for name in stage.inputs)]
         depends_on = dict(stage.depends_on)
         fingerprint = digest([stage.name, stage.revision, upstream, depends_on, str(stage.adds)])
         folder = layout.stage_dir(stage.name, fingerprint)
         if stage.family is not None:
-            family = digest([stage.name, stage.revision, source.fingerprint, dict(stage.family)])
+            shared = [source.unjudged, dict(stage.family), str(stage.adds)]
+            family = digest([stage.name, stage.revision, *shared])
             folder = f"{layout.stage_dir(stage.name, family)}/{fingerprint}"
         steps.append(Step(stage, fingerprint, folder))
         author |= dict.fromkeys(stage.adds.names, fingerprint)
@@ -144,27 +154,43 @@ class Worker:
                 part, counts = await self._compute(step, block)
                 if step.stage.durable:
                     self._storage.write_table(path, part, notes=counts)
-            block = join(block, part, of=step.folder)
+            block = join(block, part, of=step.folder, optional=step.stage.optional)
         return block
 
     async def _compute(self, step: Step, block: pa.Table) -> tuple[pa.Table, dict[str, float]]:
         """The stage's part of the block's shard, and what was counted while making it."""
         stage, started = step.stage, time.monotonic()
-        given = [self._earlier(step, shard_of(block))] if stage.family is not None else []
+        given: list[pa.Table | None] = []
+        skipped = 0
+        if stage.family is not None:
+            earlier, skipped = self._earlier(step, shard_of(block))
+            given.append(earlier)
         if stage.name not in self._transforms:
             self._transforms[stage.name] = stage.build(self._engines)
         part = await run_stage(stage, self._transforms[stage.name], block, *given)
         counts: dict[str, float] = {"rows": len(part), "seconds": time.monotonic() - started}
-        counts |= {"dead": _count_dead(part), **stage.counts(part, *given)}
+        refused = "unmeasured" if stage.optional else "dead"
+        counts |= {refused: _count_dead(part), **stage.counts(part, *given)}
+        if skipped:
+            counts["skipped"] = skipped
         self._on_counts(stage.name, counts)
         return part, counts
 
-    def _earlier(self, step: Step, shard: int) -> pa.Table | None:
-        """The stage's columns that other plans of its family stored for a shard."""
+    def _earlier(self, step: Step, shard: int) -> tuple[pa.Table | None, int]:
+        """The stage's columns that other plans of its family stored for a shard, and how many of
+        their parts could not be read. Those only spare work, so they are logged and passed over.
+        """
         paths = [layout.part(f, shard) for f in layout.siblings(self._storage, step.folder)]
-        names = step.stage.adds.names
-        found = [self._storage.read_table(p, names) for p in paths if self._storage.exists(p)]
-        return pa.concat_tables(found) if found else None
+        found, skipped = [], 0
+        for path in paths:
+            try:
+                found.append(self._storage.read_table(path, step.stage.adds.names))
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # not made, or just removed
+            except OSError as error:
+                skipped += 1
+                _LOG.warning("passed over, its values are made anew: %s", error)
+        return pa.concat_tables(found) if found else None, skipped
 
 
 def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
@@ -182,7 +208,7 @@ def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
             }
         )
         storage.write_table(layout.part(f"{plan.run_folder}/{DEAD_LETTERS}", shard), letters)
-    rows = block.filter(alive).drop_columns([schema.DEAD.name, schema.SHARD.name])
+    rows = block.filter(alive).select(plan.columns)
     storage.write_table(layout.part(plan.rows_folder, shard), rows)
     return {"shard": shard, "rows": len(rows), "dead": len(dead)}
 

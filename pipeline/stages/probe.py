@@ -1,8 +1,9 @@
 """Probe: one greedy rollout without evidence and one with each passage, and the gain of each.
 
 The unconditional rollout of a question runs first. Where the free rule shows that nothing can
-be admitted, its conditional rollouts are skipped; otherwise all N start at once. Questions do
-not wait for each other. All N + 1 must succeed, or the question dies with the reason.
+be admitted, or every arm's gate on NU(q) hands over, its conditional rollouts are skipped;
+otherwise all N start at once. Questions do not wait for each other. All must succeed, or the
+question dies with the reason.
 """
 
 import asyncio
@@ -28,11 +29,17 @@ from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
 ADDS = pa.schema([schema.PROBES, schema.GAINS])
 
 
-def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
-    """The stage over a generator whose description (engines.models.describe) is `generator`."""
+def stage(
+    cfg: ProbeConfig, generator: Mapping[str, Any], *, spared_below: float | None = None
+) -> Stage:
+    """The stage over a generator whose description (engines.models.describe) is `generator`.
+
+    spared_below: where NU(q) is below it, no arm of the run reads the conditional rollouts, and
+    they are not made.
+    """
 
     def build(engines: Engines) -> Transform:
-        return Probe(cfg, engines.generator)
+        return Probe(cfg, engines.generator, spared_below=spared_below)
 
     return Stage(
         name="probe",
@@ -41,6 +48,7 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
         depends_on={
             "generator": generator,
             "prompts": render.fingerprint(render.PROBE_TEMPLATES),
+            "spared_below": spared_below,
             **cfg.plain(),
         },
         build=build,
@@ -53,8 +61,11 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any]) -> Stage:
 class Probe:
     """The transform: holds the generator, and runs equal prompts of a block once."""
 
-    def __init__(self, cfg: ProbeConfig, generator: Generator) -> None:
+    def __init__(
+        self, cfg: ProbeConfig, generator: Generator, *, spared_below: float | None = None
+    ) -> None:
         self._cfg, self._generator = cfg, generator
+        self._limits = [x for x in (cfg.free_rule_threshold, spared_below) if x is not None]
 
     async def __call__(self, table: pa.Table) -> pa.Table:
         """The block with probes and gains; `error` where a rollout was refused."""
@@ -86,8 +97,7 @@ class Probe:
             prompt_ids = [self._generator.tokenizer.encode(prompt) for prompt in prompts]
             first = await self._once(prompt_ids[0], running)
             nu0 = stored_nu(first)
-            limit = self._cfg.free_rule_threshold
-            free = limit is not None and nothing_can_be_admitted(nu0, threshold=limit)
+            free = any(nothing_can_be_admitted(nu0, threshold=limit) for limit in self._limits)
             rollouts = [first]
             nu: list[float | None] = [None] * len(candidates) if free else []
             if not free:

@@ -3,17 +3,22 @@
 Round 1 takes the passage of the largest gain, whose rollouts the probe has made. Each later round
 asks NU(q | S + d) of every passage d that is left, and takes the one that lowers NU(q | S) most.
 Passages of a set stand in the order they were chosen in, a blank line between them.
+
+A question's key stands for what its rounds are made of, so rounds that another grid of arms has
+stored for the shard are taken up where they go far enough, and cut to what this stage would make.
 Source: "Less is More for RAG", section 5.3.
 """
 
 import asyncio
+import hashlib
+import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import ProbeConfig
@@ -25,6 +30,10 @@ from pipeline.stages.probe import stored_nu
 from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.SETS])
+LISTS = ("positions", "gains", "rollouts", "tokens")
+
+Rounds: TypeAlias = Mapping[str, Any]
+"""A question's rounds, as schema.SETS holds them."""
 
 
 def stage(
@@ -38,21 +47,25 @@ def stage(
     def build(engines: Engines) -> Transform:
         return ProbeSets(cfg, engines.generator, max_rounds, threshold)
 
+    family = {
+        "generator": generator,
+        "prompts": render.fingerprint(render.PROBE_TEMPLATES),
+        **cfg.plain(exclude={"trace", "free_rule_threshold"}),
+    }
     return Stage(
         name="probe_sets",
         needs=("question", "candidates", "probes", "gains"),
         adds=ADDS,
         depends_on={
-            "generator": generator,
-            "prompts": render.fingerprint(render.PROBE_TEMPLATES),
             "max_rounds": max_rounds,
             "threshold": "-inf" if threshold == -math.inf else threshold,
-            **cfg.plain(exclude={"trace", "free_rule_threshold"}),
+            **family,
         },
+        family=family,
         build=build,
         pool="generator",
         durable=True,
-        counts=_counts,
+        counts=partial(_counts, max_rounds=max_rounds, threshold=threshold),
     )
 
 
@@ -65,48 +78,64 @@ class ProbeSets:
         self._cfg, self._generator = cfg, generator
         self._max_rounds, self._threshold = max_rounds, threshold
 
-    async def __call__(self, table: pa.Table) -> pa.Table:
-        """The block with the rounds; `error` where a rollout was refused."""
-        made = await asyncio.gather(*(self._row(row) for row in table.to_pylist()))
+    async def __call__(self, table: pa.Table, earlier: pa.Table | None) -> pa.Table:
+        """The block with the rounds; `error` where a rollout was refused.
+
+        earlier: the column `sets` of other plans' parts of the shard.
+        """
+        stored = _stored(earlier)
+        made = await asyncio.gather(*(self._row(row, stored) for row in table.to_pylist()))
         return add_columns(
             table, {schema.SETS: [row[0] for row in made], ERROR: [row[1] for row in made]}
         )
 
-    async def _row(self, row: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    async def _row(
+        self, row: Mapping[str, Any], stored: Mapping[str, Rounds]
+    ) -> tuple[Rounds | None, str | None]:
         """(rounds, None), or (None, reason)."""
         passages = [
             render.passage(c["title"], c["text"], self._cfg.passage_format)
             for c in row["candidates"]
         ]
+        key, measured = _key(row, passages), [nu for nu in row["probes"]["nu"] if nu is not None]
+        if key in stored:
+            rounds = cut(stored[key], max_rounds=self._max_rounds, threshold=self._threshold)
+            if self._ended(rounds["gains"], left=len(measured) - len(rounds["gains"])):
+                return rounds, None
+        try:
+            return {"key": key, **await self._search(row, passages)}, None
+        except Refusal as refusal:
+            return None, str(refusal)
+
+    def _ended(self, gains: Sequence[float], *, left: int) -> bool:
+        """Whether no round comes after those of these gains."""
+        below = bool(gains) and gains[-1] < self._threshold
+        return below or left == 0 or len(gains) == self._max_rounds
+
+    async def _search(self, row: Mapping[str, Any], passages: Sequence[str]) -> dict[str, Any]:
+        """The lists of the rounds; Refusal, naming the round, where one of its rollouts is."""
         nu_of: dict[int, float] = {
             i: nu for i, nu in enumerate(row["probes"]["nu"]) if nu is not None
         }
-        nu, positions, gains = row["probes"]["nu0"], list[int](), list[float]()
-        rollouts = tokens = 0
-        while nu_of and len(positions) < self._max_rounds:
+        nu, rollouts, tokens = row["probes"]["nu0"], 0, 0
+        made: dict[str, list[Any]] = {name: [] for name in LISTS}
+        while not self._ended(made["gains"], left=len(nu_of)):
+            if made["positions"]:
+                rollouts = len(nu_of)
+                chosen = made["positions"]
+                nu_of, tokens = await self._round(row["question"], passages, chosen, nu_of)
             gain_of = [_gain(nu, nu_of[i]) if i in nu_of else None for i in range(len(passages))]
             best = order(gain_of)[0]
-            gain = _gain(nu, nu_of[best])
-            if gain < self._threshold:
-                break
-            positions.append(best)
-            gains.append(gain)
-            nu = nu_of[best]
-            left = [i for i in sorted(nu_of) if i != best]
-            if len(positions) == self._max_rounds:
-                break
-            try:
-                nu_of, used = await self._round(row["question"], passages, positions, left)
-            except Refusal as refusal:
-                return None, f"rollout of round {len(positions) + 1}: {refusal}"
-            rollouts, tokens = rollouts + len(left), tokens + used
-        rounds = {"positions": positions, "gains": gains, "rollouts": rollouts, "tokens": tokens}
-        return rounds, None
+            values = (best, gain_of[best], rollouts, tokens)
+            for name, value in zip(LISTS, values, strict=True):
+                made[name].append(value)
+            nu = nu_of.pop(best)
+        return made
 
     async def _round(
-        self, question: str, passages: list[str], chosen: list[int], left: list[int]
+        self, question: str, passages: Sequence[str], chosen: Sequence[int], left: Collection[int]
     ) -> tuple[dict[int, float], int]:
-        """NU(q | S + d) by position d of `left`, and the tokens that it took."""
+        """NU(q | S + d) by position d of `left`, and the tokens that it took; Refusal."""
         prompts = []
         for position in left:
             context = "\n\n".join(passages[i] for i in (*chosen, position))
@@ -116,6 +145,8 @@ class ProbeSets:
         results = await asyncio.gather(*tasks, return_exceptions=True)
         nu_of, tokens = {}, 0
         for position, ids, result in zip(left, prompts, results, strict=True):
+            if isinstance(result, Refusal):
+                raise Refusal(f"rollout of round {len(chosen) + 1}: {result}")
             if isinstance(result, BaseException):
                 raise result
             nu_of[position] = stored_nu(result)
@@ -123,11 +154,42 @@ class ProbeSets:
         return nu_of, tokens
 
 
+def cut(rounds: Rounds, *, max_rounds: int, threshold: float) -> dict[str, Any]:
+    """The rounds up to the first whose gain is below the threshold, at most `max_rounds`."""
+    below = (i for i, gain in enumerate(rounds["gains"]) if gain < threshold)
+    kept = min(next(below, max_rounds) + 1, max_rounds)
+    return {"key": rounds["key"], **{name: rounds[name][:kept] for name in LISTS}}
+
+
+def _stored(earlier: pa.Table | None) -> dict[str, Rounds]:
+    """The rounds of other plans by key, the most that there are of each question."""
+    if earlier is None:
+        return {}
+    known = [rounds for rounds in earlier[schema.SETS.name].to_pylist() if rounds is not None]
+    return {rounds["key"]: rounds for rounds in sorted(known, key=lambda r: len(r["positions"]))}
+
+
+def _key(row: Mapping[str, Any], passages: Sequence[str]) -> str:
+    """Of all that decides a question's rounds beside the settings."""
+    probes = row["probes"]
+    text = json.dumps([row["question"], passages, probes["nu0"], probes["nu"]])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
 def _gain(nu: float, nu_with: float) -> float:
     """As it is stored, so that selection decides on the same value and round 1 on the probe's."""
     return float(np.float32(nu - nu_with))
 
 
-def _counts(part: pa.Table) -> dict[str, float]:
-    sets = part[schema.SETS.name].combine_chunks()
-    return {name: pc.sum(sets.field(name)).as_py() or 0 for name in ("rollouts", "tokens")}
+def _counts(
+    part: pa.Table, earlier: pa.Table | None, *, max_rounds: int, threshold: float
+) -> dict[str, float]:
+    """Of the rollouts that were made, those of rounds taken up left out."""
+    stored = _stored(earlier)
+    taken = {
+        key: cut(rounds, max_rounds=max_rounds, threshold=threshold)
+        for key, rounds in stored.items()
+    }
+    rows = [rounds for rounds in part[schema.SETS.name].to_pylist() if rounds is not None]
+    new = [rounds for rounds in rows if rounds != taken.get(rounds["key"])]
+    return {name: sum(sum(rounds[name]) for rounds in new) for name in ("rollouts", "tokens")}

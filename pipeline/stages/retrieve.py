@@ -1,11 +1,14 @@
 """Retrieve: the first-stage index's best passages for each question."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from pipeline import schema
 from pipeline.config import RetrieverConfig
 from pipeline.engines import indexes
-from pipeline.engines.base import ModelNotFound
+from pipeline.engines.base import ModelNotFound, Retriever
 from pipeline.engines.table import Engines
 from pipeline.stages.stage import Stage, Transform, add_columns
 
@@ -20,10 +23,7 @@ def stage(cfg: RetrieverConfig) -> Stage:
     searched = indexes.describe(cfg)
 
     def build(engines: Engines) -> Transform:
-        retriever = engines.retriever
-        if retriever.fingerprint != searched["index"]:
-            places = ", ".join(cfg.indexes)
-            raise ModelNotFound(f"{places}: the index changed while the run was under way")
+        retriever = unchanged(engines.retriever, cfg, searched)
 
         def retrieve(table: pa.Table) -> pa.Table:
             hits = retriever.search(table["question"].to_pylist(), n=cfg.n)
@@ -40,9 +40,18 @@ def stage(cfg: RetrieverConfig) -> Stage:
         build=build,
         pool="retriever",
         durable=True,
-        counts=_counts,
+        counts=counts,
     )
 
 
-def _counts(table: pa.Table) -> dict[str, float]:
+def unchanged(retriever: Retriever, cfg: RetrieverConfig, searched: Mapping[str, Any]) -> Retriever:
+    """The retriever itself; ModelNotFound unless its index is the one that was described."""
+    if retriever.fingerprint != searched["index"]:
+        places = ", ".join(cfg.indexes)
+        raise ModelNotFound(f"{places}: the index changed while the run was under way")
+    return retriever
+
+
+def counts(table: pa.Table) -> dict[str, float]:
+    """How many candidates a finished part holds."""
     return {"passages": len(table[schema.CANDIDATES.name].combine_chunks().flatten())}

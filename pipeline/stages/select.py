@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import AnswerConfig, SelectionConfig
-from pipeline.core import duplicates, gates
+from pipeline.core import duplicates
 from pipeline.core.admission import admit, admit_rounds, order
 from pipeline.core.blend import Blend, signals_of, to_json
 from pipeline.core.budget import truncate
@@ -22,7 +24,7 @@ from pipeline.engines.table import Engines
 from pipeline.prompts import render
 from pipeline.prompts.render import PassageFormat
 from pipeline.stages import signals
-from pipeline.stages.arms import Arm
+from pipeline.stages.arms import Arm, policy_under_test
 from pipeline.stages.stage import Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ARMS])
@@ -31,7 +33,7 @@ ADDS = pa.schema([schema.ARMS])
 @dataclass(frozen=True)
 class Settings:
     """What all arms share. `blends` are by the path that policies name; `generator` (from
-    engines.models.describe) and `answer` go into the prompts' identities."""
+    engines.models.for_answers) and `answer` go into the prompts' identities."""
 
     answer: AnswerConfig
     passage_format: PassageFormat
@@ -51,13 +53,15 @@ class Choice:
     """An arm's evidence on one row, its positions in prompt order.
 
     `admitted` counts the passages before the empty-context rule; `order` is the selector's order
-    of all candidates, None where the arm has no selector or it measured nothing.
+    of all candidates, None where the arm has no selector or it measured nothing; `certain` says
+    that NU(q) alone handed over to the fallback.
     """
 
     positions: list[int]
     admitted: int
     frame: str
     order: list[int] | None
+    certain: bool = False
 
 
 def stage(arms: Sequence[Arm], settings: Settings) -> Stage:
@@ -82,7 +86,7 @@ def stage(arms: Sequence[Arm], settings: Settings) -> Stage:
         },
         build=build,
         pool="generator",
-        counts=_counts,
+        counts=partial(_counts, tested=_tested(arms)),
     )
 
 
@@ -131,7 +135,7 @@ class Select:
                 {"position": p, "text": None, "tokens": tokens[p]} for p in choice.positions
             ]
             arm: dict[str, Any] = {"arm": name, "evidence": evidence, "order": choice.order}
-            arm |= {"admitted": choice.admitted, "frame": choice.frame}
+            arm |= {"admitted": choice.admitted, "frame": choice.frame, "certain": choice.certain}
             key = choice.frame, tuple(choice.positions)
             if key not in prompt_ids:
                 prompt_ids[key] = self._prompt_id(row["question"], candidates, arm)
@@ -158,7 +162,8 @@ class Select:
                 copied = by_policy[str(arm.of)]
                 pool = list(everything) if arm.kind == "same_size" else chance
                 kept = sorted(pool[: len(copied.positions)])
-                yield arm.name, Choice(kept, copied.admitted, copied.frame, None)
+                size, frame = copied.admitted, copied.frame
+                yield arm.name, Choice(kept, size, frame, None, copied.certain)
             elif arm.kind == "oracle":
                 for i in everything:
                     yield single(i), Choice([i], 1, "documents", None)
@@ -178,23 +183,23 @@ class Select:
         """Paper Algorithm 1, with gates before it and the empty-context rule after it."""
         signal = self._signal(policy, row, texts)
         in_order: list[int] | None
-        if _hands_over(policy, row, signal):
-            admissible = in_order = order(signals.plain(row, policy.fallback))
+        certain = signals.is_certain(row, policy)
+        if certain or signals.hands_over(row, policy, signal):
+            fallback = signals.plain(row, policy.fallback)
+            in_order, admissible = _ordered(fallback), admit(fallback, threshold=-math.inf)
         elif policy.selector == "set_aware":
             rounds, gains = row["sets"]["positions"], row["sets"]["gains"]
             left = [i for i in range(len(texts)) if i not in rounds]
             in_order = [*rounds, *left] if rounds else None
             admissible = admit_rounds(rounds, gains, threshold=policy.threshold)
         else:
-            in_order, admissible = order(signal), admit(signal, threshold=policy.threshold)
-            if all(value is None for value in signal):
-                in_order = None
+            in_order, admissible = _ordered(signal), admit(signal, threshold=policy.threshold)
         kept = _budget(policy, admissible, tokens)
         admitted, rule = len(kept), policy.empty_context
         if not kept and rule == "top1":
             kept = _budget(policy, list(range(len(texts)))[:1], tokens)
         empty_frame = "documents" if rule in ("frame", "top1") else rule
-        return Choice(kept, admitted, "documents" if kept else empty_frame, in_order)
+        return Choice(kept, admitted, "documents" if kept else empty_frame, in_order, certain)
 
     def _signal(
         self, policy: SelectionConfig, row: Mapping[str, Any], texts: Sequence[str]
@@ -231,19 +236,9 @@ def is_single(arm: str) -> bool:
     return arm.startswith("single[")
 
 
-def _hands_over(
-    policy: SelectionConfig, row: Mapping[str, Any], signal: Sequence[float | None]
-) -> bool:
-    if policy.on_refusal == "fallback" and row["refused"]:
-        return True
-    if policy.nu0_limit is not None and gates.certainty_hands_over(
-        row["probes"]["nu0"], limit=policy.nu0_limit
-    ):
-        return True
-    if policy.pass_rate is None:
-        return False
-    low, high = policy.pass_rate
-    return gates.pass_rate_hands_over(signal, threshold=policy.threshold, low=low, high=high)
+def _ordered(signal: Sequence[float | None]) -> list[int] | None:
+    """The order of all candidates; None where none was measured."""
+    return None if all(value is None for value in signal) else order(signal)
 
 
 def _budget(policy: SelectionConfig, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:
@@ -282,8 +277,15 @@ def arm_prompt(
     return render.answer(question, texts, answer.template)
 
 
-def _counts(part: pa.Table) -> dict[str, float]:
-    """Of the first arm, the policy under test."""
-    rows = [arms for arms in part[schema.ARMS.name].to_pylist() if arms is not None]
-    admitted = [arms[0]["admitted"] for arms in rows]
+def _tested(arms: Sequence[Arm]) -> str:
+    """The name of the policy under test, of the first arm where there is none."""
+    tested = policy_under_test([arm.plain() for arm in arms])
+    return arms[0].name if tested is None else str(tested["arm"])
+
+
+def _counts(part: pa.Table, *, tested: str) -> dict[str, float]:
+    """Of the policy under test."""
+    arms = part[schema.ARMS.name].combine_chunks().flatten()
+    own = arms.filter(pc.equal(pc.struct_field(arms, "arm"), tested))
+    admitted = pc.struct_field(own, "admitted").to_pylist()
     return {"admitted": sum(admitted), "empty": admitted.count(0)}

@@ -1,4 +1,5 @@
-"""Signals: for every selector, one number per candidate of a row; higher is better.
+"""Signals: for every selector, one number per candidate of a row; higher is better. And the gates
+that decide from them, or from NU(q), whether another selector orders the row.
 
 N candidates, T steps of a rollout. None is a signal that was not measured: such a candidate
 goes last and is never admitted.
@@ -9,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import PolicyOptions
+from pipeline.config import PolicyOptions, SelectionConfig
 from pipeline.core import blend as blends
+from pipeline.core import gates
 from pipeline.core.blend import Blend
 from pipeline.core.uncertainty import TRACE_KS, information_gain, normalised_uncertainty
 
@@ -30,18 +32,41 @@ def columns(selector: str) -> tuple[str, ...]:
 
 def of_row(row: Mapping[str, Any], policy: PolicyOptions, blend: Blend | None) -> Signal:
     """The signal of the policy's selector, before duplicates are penalised."""
-    if policy.selector == "ig" and (policy.ig_top_k or policy.ig_max_tokens):
-        gains = _replayed(row["probes"], policy.ig_top_k, policy.ig_max_tokens)
-    elif policy.selector == "blend":
+    if policy.selector == "blend":
         if blend is None:
             raise ValueError(f"blend {policy.blend!r} was not read")
         return blended(row, blend)
-    else:
-        gains = plain(row, policy.selector)
-    if policy.selector == "ig" and policy.refusal_nu0 is not None and row["refused"]:
-        lift = policy.refusal_nu0 - row["probes"]["nu0"]
-        return [None if gain is None else gain + lift for gain in gains]
-    return gains
+    if policy.selector != "ig" or not policy.other_nu0:
+        return plain(row, policy.selector)
+    gains = _replayed_gains(row["probes"], policy) if _replays(policy) else list(row["gains"])
+    lift = nu0(row, policy) - _measured_nu0(row["probes"], policy)
+    return [None if gain is None else gain + lift for gain in gains] if lift else gains
+
+
+def nu0(row: Mapping[str, Any], policy: PolicyOptions) -> float:
+    """NU(q) as the policy takes it, in gains and gates alike.
+
+    Under its own K and MT, and refusal_nu0 where the rollout without evidence is a refusal.
+    """
+    if policy.refusal_nu0 is not None and row["refused"]:
+        return policy.refusal_nu0
+    return _measured_nu0(row["probes"], policy)
+
+
+def is_certain(row: Mapping[str, Any], policy: SelectionConfig) -> bool:
+    """Whether NU(q) is below the policy's limit, so that the fallback orders."""
+    limit = policy.nu0_limit
+    return limit is not None and gates.certainty_hands_over(nu0(row, policy), limit=limit)
+
+
+def hands_over(row: Mapping[str, Any], policy: SelectionConfig, signal: Signal) -> bool:
+    """Whether another gate of the policy hands over to the fallback."""
+    if policy.on_refusal == "fallback" and row["refused"]:
+        return True
+    if policy.pass_rate is None:
+        return False
+    low, high = policy.pass_rate
+    return gates.pass_rate_hands_over(signal, threshold=policy.threshold, low=low, high=high)
 
 
 def plain(row: Mapping[str, Any], selector: str) -> Signal:
@@ -50,7 +75,7 @@ def plain(row: Mapping[str, Any], selector: str) -> Signal:
     set_aware: a passage's gain over those of the rounds before its own, None where it had none.
     """
     if selector == "retriever":
-        return [-float(position) for position in range(len(row["candidates"]))]
+        return _by_rank(row["candidates"])
     if selector == "ig":
         return list(row["gains"])
     if selector == "set_aware":
@@ -59,12 +84,19 @@ def plain(row: Mapping[str, Any], selector: str) -> Signal:
     return list(row[f"score_{selector}"])
 
 
+def retriever_scores(candidates: Sequence[Mapping[str, Any]]) -> Signal:
+    """The retriever as a feature: the score and not the rank, for a blend weighs how far apart
+    passages are. Minus the position where no candidate of the question has a score."""
+    scores = [candidate["score"] for candidate in candidates]
+    return _by_rank(candidates) if all(score is None for score in scores) else scores
+
+
 def blended(row: Mapping[str, Any], blend: Blend) -> Signal:
     """A blend's log-odds of every candidate."""
     signals: dict[str, Sequence[float | None]] = {}
     for name in blends.signals_of(blend.features):
-        if name == "retriever":  # the score, not the rank: a blend weighs how far apart they are
-            signals[name] = [candidate["score"] for candidate in row["candidates"]]
+        if name == "retriever":
+            signals[name] = retriever_scores(row["candidates"])
         elif name == "neg_nu":
             signals[name] = [None if nu is None else -nu for nu in row["probes"]["nu"]]
         else:
@@ -72,19 +104,38 @@ def blended(row: Mapping[str, Any], blend: Blend) -> Signal:
     return blends.score(blend, signals)
 
 
-def _replayed(probes: Mapping[str, Any], top_k: int | None, max_tokens: int | None) -> Signal:
-    """IG under a smaller K or MT, from the probes' traces or, for K as probed, from u.
+def _by_rank(candidates: Sequence[Mapping[str, Any]]) -> Signal:
+    return [-float(position) for position in range(len(candidates))]
 
-    The probe's own arithmetic, rounded to float32 where it is stored, so (K, MT) as probed gives
-    `gains`.
-    """
-    if top_k is None:
-        rollouts = probes["u"]
-    else:
-        rollouts = [trace[TRACE_KS.index(top_k)] for trace in probes["trace"]]
-    nus = [_float32(normalised_uncertainty(np.asarray(u_T[:max_tokens]))) for u_T in rollouts]
-    gains = information_gain(nus[0], nus[1:] or [None] * len(probes["nu"]))
+
+def _replays(policy: PolicyOptions) -> bool:
+    return bool(policy.ig_top_k or policy.ig_max_tokens)
+
+
+def _measured_nu0(probes: Mapping[str, Any], policy: PolicyOptions) -> float:
+    return _replayed(probes, policy, 0) if _replays(policy) else float(probes["nu0"])
+
+
+def _replayed_gains(probes: Mapping[str, Any], policy: PolicyOptions) -> Signal:
+    """IG under a smaller K or MT; (K, MT) as probed gives `gains`."""
+    nus = [
+        None if nu is None else _replayed(probes, policy, 1 + position)
+        for position, nu in enumerate(probes["nu"])
+    ]
+    gains = information_gain(_measured_nu0(probes, policy), nus)
     return [None if gain is None else _float32(gain) for gain in gains]
+
+
+def _replayed(probes: Mapping[str, Any], policy: PolicyOptions, rollout: int) -> float:
+    """NU of a rollout under the policy's K and MT, from its trace or, for K as probed, from its u.
+
+    The probe's own arithmetic, rounded to float32 where it is stored.
+    """
+    if policy.ig_top_k is None:
+        u_T = probes["u"][rollout]
+    else:
+        u_T = probes["trace"][rollout][TRACE_KS.index(policy.ig_top_k)]
+    return _float32(normalised_uncertainty(np.asarray(u_T[: policy.ig_max_tokens])))
 
 
 def _float32(value: float) -> float:

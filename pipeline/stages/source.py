@@ -1,14 +1,14 @@
 """Source: the input files read once, checked line by line, and cut into shards.
 
 The shards are a snapshot in `<root>/stages/source-<fingerprint>/`; the fingerprint covers the
-contents of every input file, how they are read, the filter, the sample and the shard size, so
-changed input or another cut is another directory.
+contents of every input file, how they are read, the filter, the sample, the candidates' order and
+the shard size, so changed input or another cut is another directory.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,10 +35,15 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Source:
-    """The snapshot of a run's input. `dead` counts malformed lines kept as dead rows."""
+    """The snapshot of a run's input. `dead` counts malformed lines kept as dead rows.
+
+    `unjudged` is the fingerprint of the same rows without the qrels' judgements: what depends on
+    it alone serves the same questions with and without qrels.
+    """
 
     folder: str
     fingerprint: str
+    unjudged: str
     files: tuple[InputFile, ...]
     rows: int
     dead: int
@@ -47,17 +52,17 @@ class Source:
 
 def columns(cfg: InputConfig) -> pa.Schema:
     """The columns that the source gives the plan."""
-    given = [schema.CANDIDATES] if cfg.has_candidates else []
-    return pa.schema([*schema.SOURCE, schema.JUDGEMENTS, *given])
+    column = schema.POOL if cfg.ranks_pool else schema.CANDIDATES
+    return pa.schema([*schema.SOURCE, schema.JUDGEMENTS, *([column] if cfg.has_candidates else [])])
 
 
 def count(run: RunConfig, cfg: InputConfig) -> Source:
     """What `prepare` would write, without writing it; the same errors."""
-    files, fingerprint = _identify(run, cfg)
+    identity = _identify(run, cfg)
     rows = dead = 0
     for row in inputs.rows(cfg, run.seed):
         rows, dead = rows + 1, dead + (row[schema.DEAD.name] is not None)
-    return _source(run, cfg, files, fingerprint, rows, dead)
+    return _source(run, cfg, identity, rows, dead)
 
 
 def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
@@ -66,11 +71,11 @@ def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
     InputError on a bad line (unless `on_bad_row: dead_letter`), a missing file, or no question;
     LeaseHeld while another driver writes the same snapshot.
     """
-    files, fingerprint = _identify(run, cfg)
-    folder = layout.stage_dir("source", fingerprint)
+    identity = _identify(run, cfg)
+    folder = layout.stage_dir("source", identity.fingerprint)
     if storage.exists(f"{folder}/{_DONE}"):
         done = storage.read_json(f"{folder}/{_DONE}")
-        return _source(run, cfg, files, fingerprint, done["rows"], done["dead"])
+        return _source(run, cfg, identity, done["rows"], done["dead"])
     with lease.hold(storage, [folder]):
         storage.sweep(folder)
         all_rows = inputs.rows(cfg, run.seed)
@@ -79,7 +84,7 @@ def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
             storage.write_table(layout.part(folder, shard), _table(batch, shard, cfg))
             rows, shard = rows + len(batch), shard + 1
             dead += sum(row[schema.DEAD.name] is not None for row in batch)
-        source = _source(run, cfg, files, fingerprint, rows, dead)
+        source = _source(run, cfg, identity, rows, dead)
         check_unchanged(source)  # else the snapshot would stand under the hash of other contents
         storage.write_json(f"{folder}/{_DONE}", {"rows": rows, "dead": dead})
     return source
@@ -96,21 +101,32 @@ def check_unchanged(source: Source) -> None:
             raise InputError(f"{file.path}: changed while the run was under way")
 
 
-def _identify(run: RunConfig, cfg: InputConfig) -> tuple[tuple[InputFile, ...], str]:
+class _Identity(NamedTuple):
+    files: tuple[InputFile, ...]
+    fingerprint: str
+    unjudged: str
+
+
+def _identify(run: RunConfig, cfg: InputConfig) -> _Identity:
     parts = inputs.files(cfg)
     read = {part: [_input_file(path) for path in paths] for part, paths in parts.items()}
-    identity = {
-        "files": {part: [file.sha256 for file in files] for part, files in read.items()},
+    hashes = {part: [file.sha256 for file in files] for part, files in read.items()}
+    settings = {
         "format": cfg.format,
-        "max_candidates": cfg.max_candidates,
+        "max_candidates": None if cfg.ranks_pool else cfg.max_candidates,
+        "order": cfg.order,
         "split": cfg.split,
         "fold": cfg.fold,
         "sample": cfg.sample,
-        "seed": run.seed if cfg.sample else None,
+        "seed": run.seed if cfg.sample or cfg.order == "random" else None,
         "on_bad_row": cfg.on_bad_row,
         "rows_per_shard": run.rows_per_shard,
     }
-    return tuple(file for files in read.values() for file in files), digest(identity)
+    whole = digest({"files": hashes, **settings})
+    if cfg.format != "beir":  # there the qrels choose the questions
+        hashes = {part: found for part, found in hashes.items() if part != "qrels"}
+    every = tuple(file for files in read.values() for file in files)
+    return _Identity(every, whole, digest({"files": hashes, **settings}))
 
 
 def _input_file(path: str) -> InputFile:
@@ -126,21 +142,15 @@ def _digest(path: str) -> tuple[int, str]:
     return huggingface.digest(path) if path.startswith(HUB) else file_digest(path)
 
 
-def _source(
-    run: RunConfig,
-    cfg: InputConfig,
-    files: tuple[InputFile, ...],
-    fingerprint: str,
-    rows: int,
-    dead: int,
-) -> Source:
+def _source(run: RunConfig, cfg: InputConfig, identity: _Identity, rows: int, dead: int) -> Source:
     if rows == dead:
         kept = f" with metadata.split {cfg.split!r}" if cfg.split is not None else ""
         kept += f" in fold {list(cfg.fold)}" if cfg.fold is not None else ""
         bad = f", and {dead} malformed lines" if dead else ""
         raise InputError(f"{cfg.questions}: holds no question{kept}{bad}")
-    folder = layout.stage_dir("source", fingerprint)
-    return Source(folder, fingerprint, files, rows, dead, -(-rows // run.rows_per_shard))
+    files, fingerprint, unjudged = identity
+    folder, shards = layout.stage_dir("source", fingerprint), -(-rows // run.rows_per_shard)
+    return Source(folder, fingerprint, unjudged, files, rows, dead, shards)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], shard: int, cfg: InputConfig) -> pa.Table:

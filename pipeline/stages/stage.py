@@ -34,6 +34,8 @@ class Stage:
     columns: settings, models, prompts, versions. `pool` names the actors whose engines `build`
     asks for; None: the stage needs no engine. A `durable` stage ends in its own directory.
     `revision` is raised when the stage's code comes to mean something else.
+    An `optional` stage is one that no arm of the plan needs: a row that it refuses has null
+    columns and lives. Its part holds the reason all the same, for plans that need the stage.
 
     `family` is for a durable stage whose stored values carry keys of their own: it holds what
     makes equal keys mean equal values. The transform is then also given the stage's columns that
@@ -49,6 +51,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     pool: Pool | None = None
     durable: bool = False
+    optional: bool = False
     family: Mapping[str, Any] | None = None
     revision: int = 1
     counts: Callable[..., Mapping[str, float]] = field(default=lambda part: {})
@@ -106,16 +109,18 @@ async def run_stage(
     return _spread(stage, block, served, made)
 
 
-def join(block: pa.Table, part: pa.Table, *, of: str) -> pa.Table:
+def join(block: pa.Table, part: pa.Table, *, of: str, optional: bool = False) -> pa.Table:
     """The block with a stage's part beside it; a row that was dead before keeps its reason.
 
-    ContractError, naming `of`, where the part is about other questions.
+    The refusals of an optional stage kill no row. ContractError, naming `of`, where the part is
+    about other questions.
     """
     if not part["question_id"].equals(block["question_id"]):
         raise ContractError(f"{of}: a part holds other questions than its shard")
-    dead = pc.coalesce(block[schema.DEAD.name], part[schema.DEAD.name])
-    place = block.column_names.index(schema.DEAD.name)
-    block = block.set_column(place, schema.DEAD, dead)
+    if not optional:
+        dead = pc.coalesce(block[schema.DEAD.name], part[schema.DEAD.name])
+        place = block.column_names.index(schema.DEAD.name)
+        block = block.set_column(place, schema.DEAD, dead)
     for column in part.schema:
         if column.name not in ("question_id", schema.DEAD.name):
             block = block.append_column(column, part[column.name])

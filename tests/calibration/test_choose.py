@@ -1,6 +1,7 @@
 """Tests of pipeline.calibration.choose: winners by merit, and winners by luck."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -89,19 +90,72 @@ def test_a_quality_target_takes_the_cheapest_that_is_good_enough() -> None:
     assert "250.0 prompt tokens saved [250.0, 250.0]" in found.verdict
 
 
-def test_a_target_that_no_arm_meets_leaves_the_baseline_and_says_so() -> None:
-    found = chosen({"base": [0.5] * 10, "other": [0.75] * 10}, Target("tokens", 10))
+def test_a_quality_that_no_arm_reaches_leaves_the_baseline_and_says_so() -> None:
+    found = chosen({"base": [0.5] * 10, "other": [0.75] * 10}, Target("quality", 0.9))
     assert (found.arm, found.winner, found.picks) == ("base", None, {"": 5})
     assert math.isnan(found.in_sample_f1.value) and math.isnan(found.luck)
-    assert found.verdict == "no arm meets the target (at most 10 prompt tokens): base stays"
+    assert found.verdict == "no arm meets the target (F1 of at least 0.9): base stays"
 
 
-def test_a_baseline_that_misses_the_target_is_named_as_such() -> None:
+def test_an_arm_that_reached_the_quality_by_luck_is_not_taken_though_it_saves_tokens() -> None:
+    # Fifty arms of mean F1 .5 in truth: the luckiest reach .52, on unseen questions they do not.
+    missed = []
+    for seed in range(12):
+        f1 = noise(50, 60, seed=seed)
+        f1["base"] = [0.2 + 0.8 * value for value in f1["base"]]  # .6 in truth
+        found = chosen(f1, Target("quality", 0.55), **dict.fromkeys(f1, 50.0) | {"base": 400})
+        assert found.winner not in (None, "base") and found.gain.low > 0 and found.luck == 0
+        assert (found.arm == "base") == (found.f1.value < 0.55)
+        missed += [found] if found.arm == "base" else []
+    assert len(missed) >= 10
+    found = missed[0]
+    shown = f"F1 {found.in_sample_f1.value:.3f} as chosen, {found.f1.value:.3f} ["
+    assert found.verdict.startswith("nothing beats base (F1 of at least 0.55)")
+    assert shown in found.verdict and found.verdict.endswith("] on unseen")
+
+
+def test_the_cross_validated_mean_must_reach_the_quality_and_its_interval_need_not() -> None:
+    f1 = {"base": [0.5, 0.75] * 10, "lean": [0.25, 0.75] * 10}
+    found = chosen(f1, Target("quality", 0.42), lean=50)
+    assert found.f1.low < 0.42 < found.f1.value == 0.5
+    assert found.arm == "lean"
+
+
+def test_where_the_baseline_breaks_the_budget_retrieval_order_within_it_stands_in() -> None:
     base = [0.5, 0.25] * 10
-    f1 = {"base": base, "lean": [value + 0.125 for value in base]}
-    found = chosen(f1, Target("tokens", 150), base=400, lean=100)
-    assert found.arm == "lean" and not found.baseline_meets_target
+    f1 = {
+        "base": base,
+        "top3": [value - 0.125 for value in base],
+        "top1": [value - 0.25 for value in base],
+        "ig": [value - 0.1875 for value in base],
+    }
+    tokens = {"base": 400.0, "top3": 140.0, "top1": 60.0, "ig": 100.0}
+    target, order = Target("tokens", 150), ["base", "top3", "top1"]
+    found = choose(
+        measured(f1, tokens), target, baseline="base", retrieval_order=order, seed=1, samples=200
+    )
+    assert (found.arm, found.against) == ("top3", "top3") and not found.baseline_meets_target
+    assert found.verdict.startswith("nothing beats top3 (at most 150 prompt tokens)")
     assert found.verdict.endswith("base itself does not meet the target")
+    f1["ig"] = [value - 0.0625 for value in base]
+    found = choose(
+        measured(f1, tokens), target, baseline="base", retrieval_order=order, seed=1, samples=200
+    )
+    assert (found.arm, found.gain.value) == ("ig", 0.0625)  # over top3, not over base
+    assert found.verdict.startswith("ig beats top3 (at most 150 prompt tokens)")
+    assert found.verdict.endswith("base itself does not meet the target")
+
+
+def test_a_budget_that_no_arm_of_retrieval_order_meets_is_refused_and_names_those_that_do() -> None:
+    f1 = {"base": [0.5] * 10, "lean": [0.75] * 10}
+    wanted = (
+        "baseline 'base' takes 400.0 prompt tokens a question and no arm of retrieval order takes "
+        "at most 150; arms that do: lean "
+    )
+    with pytest.raises(ValueError, match=re.escape(wanted + "(100.0)")):
+        chosen(f1, Target("tokens", 150), base=400, lean=100)
+    with pytest.raises(ValueError, match="takes at most 10; arms that do: none"):
+        chosen(f1, Target("tokens", 10))
 
 
 def test_equal_arms_are_told_apart_by_the_other_number() -> None:

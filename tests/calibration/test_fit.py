@@ -99,6 +99,15 @@ def test_a_constant_feature_has_no_effect_and_a_scale_of_one() -> None:
     assert math.isclose(blend.weights[1], 0, abs_tol=1e-9)
 
 
+def test_a_constant_feature_whose_mean_is_rounded_does_not_explode_on_another_value() -> None:
+    frame = made_up(20, seed=9, strength=1.0).with_columns(coverage=pl.lit(0.1))
+    assert 0 < np.full((100, 2), 0.1).std(axis=0)[0] < 1e-15  # rounding noise, no spread
+    blend = fit(frame, ["qlm", "coverage"], seed=1, samples=20).blend
+    assert blend.scales[1] == 1.0
+    seen, unseen = (score(blend, {"qlm": [0.5], "coverage": [value]}) for value in (0.1, 0.9))
+    assert unseen == pytest.approx(seen)
+
+
 def test_what_cannot_be_fitted_is_refused_with_the_reason() -> None:
     frame = made_up(10, seed=1, strength=1.0)
     with pytest.raises(ValueError, match="no column 'coverage'; present: question_id"):

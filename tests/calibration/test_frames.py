@@ -88,7 +88,7 @@ def test_each_candidate_has_its_label_tokens_and_signals() -> None:
             "position": 0,
             "label": None,
             "tokens": None,  # a cut is not the passage
-            "retriever": None,
+            "retriever": 0.0,  # minus the position: nobody scored this question's candidates
             "qlm": -2.0,
             "ig": None,
             "neg_nu": None,

@@ -51,3 +51,7 @@ def test_every_count_of_every_scorer_has_a_metric(tmp_path: Path) -> None:
     assert scored.pop("score_answer_pmi") <= 40  # not where the rollout said nothing
     assert set(scored.values()) == {40}
     assert sums["probe_sets"]["rollouts"] > 0
+
+
+def test_what_is_counted_of_a_damaged_sibling_alone_has_a_metric_too() -> None:
+    assert "skipped" in NAMES

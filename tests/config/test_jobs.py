@@ -205,6 +205,9 @@ FOUND: list[tuple[dict[str, Any], bool]] = [
     ({"input": QUESTIONS, "retriever": {"index": "i"}}, False),
     ({"input": QUESTIONS | {"corpus": "p.jsonl"}, "retriever": {"index": "i"}}, False),
     ({"input": QUESTIONS | {"corpus": "p.jsonl"}, "retriever": {}}, True),
+    ({"input": GIVEN | {"order": "random"}, "retriever": {}}, False),
+    ({"input": GIVEN | {"order": "retriever"}, "retriever": {}}, True),
+    ({"input": GIVEN | {"order": "retriever"}, "retriever": {"index": "i"}}, False),
 ]
 
 
@@ -227,6 +230,37 @@ def test_an_index_is_built_where_there_is_a_corpus_and_nothing_else_to_search(
 def test_a_data_set_without_candidates_is_refused(sections: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"datasets\.0\n.*(retriever\.index|input\.corpus)"):
         evaluate({"name": "one", **sections})
+
+
+POOL = GIVEN | {"order": "retriever"}
+
+
+@pytest.mark.parametrize("retriever", [None, {}])
+def test_a_pool_that_no_index_ranks_is_refused(retriever: dict[str, Any] | None) -> None:
+    said = r"input\.order retriever needs retriever\.index"
+    with pytest.raises(ValidationError, match=said):
+        offline(input=POOL, retriever=retriever, selection=SELECTION)
+    with pytest.raises(ValidationError, match=said):
+        SweepConfig.model_validate(
+            {
+                **MODELS,
+                "input": POOL,
+                "retriever": retriever,
+                "sweep": {"thresholds": [0.0], "top_m": [1], "empty_context": "frame"},
+            }
+        )
+    cut = {"questions": "q.parquet", "format": "parquet", "candidates": "c.parquet"}
+    with pytest.raises(ValidationError, match=said):
+        evaluate(dataset(input=cut | {"order": "retriever"}, retriever=retriever))
+    with pytest.raises(ValidationError, match=said):
+        evaluate(dataset(input=POOL))
+
+
+def test_a_pool_is_ranked_by_the_index_of_its_data_set() -> None:
+    cfg = evaluate(dataset(input=POOL, retriever={}))
+    one = cfg.run_of(cfg.datasets[0], "/indexes/one")
+    assert one.retriever == RetrieverConfig(index="/indexes/one")
+    assert offline(input=POOL, retriever={"index": "i"}, selection=SELECTION).input.ranks_pool
 
 
 def test_the_run_of_a_data_set_is_the_main_job_over_it() -> None:

@@ -40,6 +40,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"pass_rate": (math.nan, 1.0)}, "allowed: 0 <= low <= high <= 1"),
     ({"nu0_limit": 1.1}, "less than or equal to 1"),
     ({"duplicate_penalty": -0.1}, "greater than or equal to 0"),
+    ({"duplicate_penalty": math.inf}, "finite number"),
+    ({"duplicate_penalty": math.nan}, "finite number"),
 ]
 
 
@@ -84,9 +86,13 @@ def test_a_threshold_is_a_number_or_an_infinity(threshold: Any) -> None:
         {"token_guards": ()},
         {"token_guards": (0,)},
         {"grid": ({"selector": "ig", "top_m": (0,)},)},
+        {"grid": ({"selector": "ig", "top_m": ()},)},
         {"grid": ({"selector": "ig", "thresholds": ()},)},
         {"grid": ({"selector": "ig", "label": "two words"},)},
         {"grid": ({"selector": "ig", "label": "ig[0]"},)},
+        {"grid": ({"selector": "ig", "label": "../ig"},)},
+        {"grid": ({"selector": "ig", "label": "_ig"},)},
+        {"grid": ({"selector": "ig", "label": "$\\frac$"},)},
         {"grid": ({"selector": "bm52"},)},
     ],
 )
@@ -95,3 +101,19 @@ def test_a_grid_that_makes_no_arms_or_no_names_is_refused(given: dict[str, Any])
     assert ArmsConfig.model_validate(good).controls
     with pytest.raises(ValidationError):
         ArmsConfig.model_validate(good | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({}, False),
+        ({"nu0_limit": 0.1, "on_refusal": "fallback"}, False),
+        ({"ig_top_k": 8}, True),
+        ({"ig_max_tokens": 2}, True),
+        ({"on_refusal": "treat_as_uncertain", "refusal_nu0": 0.0}, True),
+    ],
+)
+def test_a_policy_takes_the_probe_s_uncertainty_unless_it_says_otherwise(
+    given: dict[str, Any], other: bool
+) -> None:
+    assert options(**given).other_nu0 is other

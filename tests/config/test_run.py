@@ -48,6 +48,9 @@ def test_whether_candidates_are_given_and_need_a_corpus(
         ({"format": "alce", "candidates": "/c.jsonl"}, "format alce brings its own"),
         ({"max_candidates": 3}, "cuts given candidates; retrieved ones are cut by retriever.n"),
         ({"candidates": "/c.jsonl", "max_candidates": 0}, "greater than or equal to 1"),
+        ({"order": "random"}, "orders given candidates; .* must be 'given'"),
+        ({"order": "retriever", "corpus": "/p.jsonl"}, "orders given candidates"),
+        ({"candidates": "/c.jsonl", "order": "rank"}, "'given', 'random' or 'retriever'"),
         ({"qrels": "nosuch://qrels"}, "unknown scheme 'nosuch'"),
     ],
 )
@@ -56,6 +59,14 @@ def test_settings_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         given(**settings)
+
+
+def test_a_pool_is_what_the_retriever_ranks() -> None:
+    for order in ("given", "random", "retriever"):
+        cfg = given(candidates="/c.jsonl", order=order)
+        assert cfg.has_candidates and cfg.ranks_pool == (order == "retriever")
+    assert given(format="dpr", order="retriever", max_candidates=2).ranks_pool
+    assert given(format="alce").order == "given"
 
 
 def test_embedded_candidates_may_be_cut_and_a_hub_name_stays_as_it_is() -> None:

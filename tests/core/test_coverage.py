@@ -60,3 +60,12 @@ def test_more_text_never_covers_less_and_the_question_covers_itself(
         return
     assert 0 <= share <= coverage(question, f"{passage} {more}") <= 1
     assert coverage(question, question) == 1
+
+
+def test_the_country_us_is_no_stop_word() -> None:
+    assert content_words("Which US state borders us?") == {"us", "state", "borders"}
+
+
+def test_a_word_is_covered_in_whatever_unicode_form_it_is_written() -> None:
+    assert coverage("e\u0301lan", "\u00c9lan vital") == 1
+    assert coverage("\u00e9lan", "elan") == 0

@@ -86,3 +86,8 @@ def test_numbers_outside_their_ranges_are_refused() -> None:
         penalise([0.1], [], penalty=0.1, threshold=math.nan)
     with pytest.raises(ValueError, match="threshold = 0; allowed: above 0"):
         near_duplicates(["a", "b"], threshold=0)
+
+
+def test_a_copy_in_another_unicode_form_is_a_duplicate() -> None:
+    text = "the caf\u00e9 on the quay closes at dusk"
+    assert near_duplicates([text, text.replace("\u00e9", "e\u0301")], threshold=1) == [(0, 1)]

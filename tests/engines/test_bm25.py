@@ -1,6 +1,8 @@
 """BM25 through a real Lucene index."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,12 @@ from pipeline.config import (
     RetrieverConfig,
     SelectionConfig,
 )
-from pipeline.engines.base import ModelNotFound
+from pipeline.engines.base import ModelNotFound, Passage, Refusal
 from pipeline.engines.bm25 import Bm25Retriever, build_index
 from pipeline.engines.index_folder import read_manifest
 from pipeline.engines.table import Engines
 from pipeline.readers import InputError
+from pipeline.runs.lease import LeaseHeld
 from pipeline.stages import retrieve
 
 pytestmark = pytest.mark.engine
@@ -86,6 +89,51 @@ def test_inflected_questions_find_inflected_passages(tmp_path: Path) -> None:
     assert [[hit.passage_id for hit in hits] for hits in found] == [["a"], ["b"]]
 
 
+def test_a_given_passage_has_the_score_of_its_hit_and_the_order_is_that_of_the_hits(
+    retriever: Bm25Retriever,
+) -> None:
+    lines = (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line)["question"] for line in lines]
+    for question, hits in zip(questions, retriever.search(questions, n=30), strict=True):
+        assert len(hits) > 5
+        pool = [Passage(hit.passage_id, hit.title, hit.text) for hit in hits[::-1]]
+        scores = retriever.score(question, pool)
+        # Of hits whose scores are equal Anserini takes 1e-6 off the later ones.
+        assert scores == pytest.approx([hit.score for hit in hits[::-1]], abs=1e-5)
+        ranked = sorted(zip(pool, scores, strict=True), key=lambda one: (-one[1], one[0]))
+        assert [passage.passage_id for passage, _ in ranked] == [hit.passage_id for hit in hits]
+
+
+def test_scores_of_given_passages_follow_k1_and_b(retriever: Bm25Retriever, tmp_path: Path) -> None:
+    build(EXAMPLES / "corpus.jsonl", tmp_path / "index")
+    other = Bm25Retriever(RetrieverConfig(index=str(tmp_path / "index"), k1=2.0, b=0.9))
+    question = "Which ocean is the deepest?"
+    (hits,) = other.search([question], n=5)
+    pool = [Passage(hit.passage_id, hit.title, hit.text) for hit in hits]
+    scores = other.score(question, pool)
+    assert scores == pytest.approx([hit.score for hit in hits], abs=1e-5)
+    assert abs(scores[0] - retriever.score(question, pool)[0]) > 0.1
+
+
+def test_a_given_passage_without_a_word_of_the_question_scores_nought(
+    retriever: Bm25Retriever,
+) -> None:
+    (hit,) = retriever.search(["Which ocean is the deepest?"], n=1)[0]
+    passage = Passage(hit.passage_id, hit.title, hit.text)
+    assert retriever.score("zzzzqqq", [passage, passage]) == [0, 0]
+    assert retriever.score("the of and", []) == []
+
+
+def test_a_given_passage_that_the_index_lacks_or_knows_otherwise_is_refused_by_name(
+    retriever: Bm25Retriever,
+) -> None:
+    (hit,) = retriever.search(["Which ocean is the deepest?"], n=1)[0]
+    with pytest.raises(Refusal, match="passage 'gone' is not in the index"):
+        retriever.score("Which ocean?", [Passage("gone", hit.title, hit.text)])
+    with pytest.raises(Refusal, match=f"passage '{hit.passage_id}' has another text in the index"):
+        retriever.score("Which ocean?", [Passage(hit.passage_id, hit.title, "Another text.")])
+
+
 def test_scifact_reproduces_the_published_numbers(shared: Path, tmp_path: Path) -> None:
     """nDCG@10 0.679 as pyserini and Anserini publish it for k1 0.9, b 0.4 over title and text."""
     import ir_measures
@@ -123,6 +171,48 @@ def test_an_index_of_the_same_corpus_is_left_as_it_is_and_of_another_is_replaced
     corpus.write_text('{"id": "a", "contents": "T\\nanother text"}\n')
     assert build(corpus, index)["fingerprint"] != first["fingerprint"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_of_two_builds_at_once_the_second_is_refused_and_the_first_is_whole(
+    tmp_path: Path,
+) -> None:
+    index, reading, go_on = tmp_path / "index", threading.Event(), threading.Event()
+    cfg = BuildIndexConfig(corpus=str(EXAMPLES / "corpus.jsonl"), index=str(index))
+
+    def hold(count: int) -> None:
+        reading.set()
+        assert go_on.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(build_index, cfg, hold)
+        try:
+            assert reading.wait(60)
+            with pytest.raises(LeaseHeld, match=r"\.index\.lease/lease\.json: held by process"):
+                build(EXAMPLES / "corpus.jsonl", index)
+        finally:
+            go_on.set()
+        manifest = first.result(60)
+    assert build(EXAMPLES / "corpus.jsonl", index) == manifest
+    assert manifest["passages"] == 156
+    assert Bm25Retriever(RetrieverConfig(index=str(index))).search(["ocean"], n=1)[0]
+    assert list(tmp_path.iterdir()) == [index]
+
+
+def test_many_builds_at_once_leave_one_whole_index_and_nothing_else(tmp_path: Path) -> None:
+    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
+    corpus.write_text('{"id": "a", "contents": "one text"}\n')
+
+    def one(_: int) -> str:
+        try:
+            return str(build(corpus, index)["fingerprint"])
+        except LeaseHeld:
+            return "held"
+
+    with ThreadPoolExecutor(4) as pool:
+        ended = set(pool.map(one, range(4)))
+    fingerprint = str(read_manifest(str(index), "bm25")["fingerprint"])
+    assert fingerprint in ended and ended <= {fingerprint, "held"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
 
 def test_a_bad_corpus_leaves_no_index_behind(tmp_path: Path) -> None:

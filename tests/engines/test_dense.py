@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.config import BuildIndexConfig, EmbedderConfig, FaissConfig, RetrieverConfig
 from pipeline.engines import dense_index
-from pipeline.engines.base import Floats, ModelNotFound
+from pipeline.engines.base import Floats, ModelNotFound, Passage
 from pipeline.engines.dense import DenseRetriever, describe
 from pipeline.engines.embedder import Embedder, passage_text
 from pipeline.engines.index_folder import read_manifest
@@ -98,6 +98,22 @@ def test_hits_carry_the_texts_of_their_lines(made: Build) -> None:
         assert len(hits) == 5
         for hit in hits:
             assert f"{hit.title}\n{hit.text}" == by_id[hit.passage_id]
+
+
+def test_a_given_passage_has_the_score_of_its_hit(made: Build) -> None:
+    for question, hits in zip(QUESTIONS, made().search(QUESTIONS, n=10), strict=True):
+        pool = [Passage(hit.passage_id, hit.title, hit.text) for hit in hits[::-1]]
+        wanted = [hit.score for hit in hits[::-1]]
+        assert made().score(question, pool) == pytest.approx(wanted, abs=1e-5)
+    assert made().score("keel", []) == []
+
+
+def test_a_given_passage_is_scored_by_its_own_text(made: Build) -> None:
+    there, elsewhere = made().score(
+        "bread and salt", [Passage("p0000", "", "a comet"), Passage("none", "", "bread and salt")]
+    )
+    assert elsewhere == pytest.approx(1, abs=1e-5)
+    assert there < 0.9
 
 
 @settings(max_examples=25)

@@ -1,6 +1,6 @@
 """The embedder against plain transformers code, and its promises about order, prefix and cut."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pipeline.config import EmbedderConfig
 from pipeline.engines.base import Floats, ModelNotFound
 from pipeline.engines.embedder import Embedder, Kind, describe, passage_text, pin
+from tests.engines import encoders
 
 TEXTS = [
     "The keel of the ship was laid in spring.",
@@ -229,3 +230,14 @@ def test_a_batch_is_its_texts_one_by_one(texts: Sequence[str], size: int) -> Non
     found = subject.encode(texts, "passage")
     for text, vector in zip(texts, found, strict=True):
         np.testing.assert_allclose(vector, subject.encode([text], "passage")[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("family", [encoders.bert, encoders.roberta])
+def test_a_window_beyond_the_models_positions_is_refused(
+    family: Callable[[Path], str], tmp_path: Path
+) -> None:
+    # 64 positions, and 66 of which the RoBERTa family uses none up to its padding id 1.
+    cfg = EmbedderConfig(model=family(tmp_path / "m"), pooling="mean", max_tokens=64)
+    assert Embedder(cfg).encode(["north pier " * 40], "passage").shape == (1, 32)
+    with pytest.raises(ModelNotFound, match=r"max_tokens 65: .* reads at most 64 tokens"):
+        Embedder(cfg.model_copy(update={"max_tokens": 65}))

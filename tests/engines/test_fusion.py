@@ -15,7 +15,7 @@ from pipeline.config import (
     RetrieverConfig,
 )
 from pipeline.engines import bm25, dense_index, indexes
-from pipeline.engines.base import Hit, ModelNotFound
+from pipeline.engines.base import Hit, ModelNotFound, Passage, Refusal
 from pipeline.engines.fusion import FusionRetriever
 from pipeline.engines.table import RETRIEVERS
 from pipeline.loading import ConfigError, load
@@ -32,6 +32,12 @@ class Table:
 
     def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
         return [list(self._found[question])[:n] for question in questions]
+
+    def score(self, question: str, passages: Sequence[Passage]) -> list[float]:
+        known = {hit.passage_id: hit.score for hit in self._found[question]}
+        if lacking := [p.passage_id for p in passages if p.passage_id not in known]:
+            raise Refusal(f"passage {lacking[0]!r} is not in the index")
+        return [known[passage.passage_id] for passage in passages]
 
 
 def hits(*ids: str, text: str = "text") -> list[Hit]:
@@ -53,6 +59,41 @@ def test_members_are_asked_for_depth_and_not_for_n() -> None:
     deep, shallow = (FusionRetriever([one, two], k=60, depth=depth) for depth in (3, 2))
     assert [hit.passage_id for hit in deep.search(["q"], n=1)[0]] == ["x"]
     assert [hit.passage_id for hit in shallow.search(["q"], n=1)[0]] == ["a"]
+
+
+def given(*ids: str) -> list[Passage]:
+    return [Passage(passage_id, "title", "text") for passage_id in ids]
+
+
+def test_given_passages_are_fused_by_their_ranks_among_each_other() -> None:
+    one = Table("1", {"q": hits("x", "a", "y", "b", "c")})
+    two = Table("2", {"q": hits("c", "b", "x", "y", "a")})
+    scores = FusionRetriever([one, two], k=60, depth=2).score("q", given("c", "a", "b"))
+    # Ranks of c, a, b: 3, 1, 2 and 1, 3, 2.
+    assert scores == pytest.approx([1 / 63 + 1 / 61, 1 / 61 + 1 / 63, 2 / 62])
+    assert scores[0] == scores[1]
+
+
+def test_a_pool_of_all_hits_has_the_fused_scores_of_the_search() -> None:
+    one = Table("1", {"q": hits("a", "b", "c", "d")})
+    two = Table("2", {"q": hits("d", "b", "a", "c")})
+    fused = FusionRetriever([one, two], k=60, depth=4)
+    found = fused.search(["q"], n=4)[0]
+    scores = fused.score("q", given(*(hit.passage_id for hit in found)))
+    assert scores == [hit.score for hit in found]
+
+
+def test_passages_that_a_member_cannot_tell_apart_share_their_rank() -> None:
+    level = [Hit(passage_id, "title", "text", 0.0) for passage_id in "abc"]
+    one, two = Table("1", {"q": level}), Table("2", {"q": hits("b", "c", "a")})
+    scores = FusionRetriever([one, two], k=60, depth=3).score("q", given("a", "b", "c"))
+    assert scores == pytest.approx([1 / 61 + 1 / 63, 2 / 61, 1 / 61 + 1 / 62])
+
+
+def test_a_passage_that_a_member_refuses_is_refused() -> None:
+    one, two = Table("1", {"q": hits("a", "b")}), Table("2", {"q": hits("a")})
+    with pytest.raises(Refusal, match="passage 'b' is not in the index"):
+        FusionRetriever([one, two], k=60, depth=3).score("q", given("a", "b"))
 
 
 def test_one_id_with_two_texts_is_refused() -> None:

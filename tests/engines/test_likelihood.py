@@ -16,7 +16,7 @@ from pipeline.config import GeneratorConfig, RuntimeConfig
 from pipeline.engines.base import Floats, LanguageScorer, ModelNotFound, Refusal, checked_logprobs
 from pipeline.engines.table import LIKELIHOODS
 from pipeline.engines.transformers_likelihood import TransformersScorer
-from pipeline.engines.vllm_likelihood import MAX_WANTED, VllmScorer
+from pipeline.engines.vllm_likelihood import MAX_WANTED, VllmScorer, target_values
 from pipeline.prompts import render
 
 WINDOW = 512
@@ -245,6 +245,40 @@ def test_a_model_that_does_not_exist_is_named(scorer: type[LanguageScorer]) -> N
     cfg = GeneratorConfig(model="/no-such-folder")
     with pytest.raises(ModelNotFound, match="no-such-folder"):
         scorer(cfg)  # type: ignore[call-arg]
+
+
+@dataclass
+class Rows:
+    """The part of vLLM's FlatLogprobs that is read."""
+
+    logprobs: list[float]
+
+
+@dataclass
+class Read:
+    """The part of vLLM's RequestOutput that tells a prompt's values."""
+
+    rows: int
+    num_cached_tokens: int
+
+    @property
+    def prompt_logprobs(self) -> Rows:
+        """-1 for the last row, -2 for the one before it, and so on."""
+        return Rows([float(row - self.rows) for row in range(self.rows)])
+
+
+@pytest.mark.parametrize(("rows", "cached"), [(9, 0), (9, 4), (5, 4), (3, 6)])
+def test_the_targets_values_are_the_last_rows_whether_or_not_cached_tokens_have_one(
+    rows: int, cached: int
+) -> None:
+    found = target_values(Read(rows, cached), tokens=10, target=3)
+    assert found.tolist() == [-3, -2, -1]
+
+
+@pytest.mark.parametrize(("rows", "cached"), [(8, 0), (10, 0), (6, 4), (2, 7)])
+def test_any_other_number_of_rows_is_an_error(rows: int, cached: int) -> None:
+    with pytest.raises(RuntimeError, match=rf"{rows} values for a prompt of 10 tokens, {cached}"):
+        target_values(Read(rows, cached), tokens=10, target=3)
 
 
 @pytest.mark.engine

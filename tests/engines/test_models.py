@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound, Refusal, split_contents
-from pipeline.engines.models import describe, folder_hash, pin
+from pipeline.engines.models import describe, folder_hash, for_answers, pin
 from pipeline.engines.tokenizer import HfTokenizer
 
 
@@ -203,3 +203,23 @@ def test_a_models_own_sampling_defaults_do_not_bend_greedy_decoding(
         ids = generator.tokenizer.encode("apple apple apple apple apple")
         said.append(asyncio.run(generator.complete(ids, max_tokens=12)).text)
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "matters"),
+    [
+        ({"probe_mode": "flat_logprobs"}, False),
+        ({"max_logprobs": 128}, False),
+        ({"dtype": "bfloat16"}, True),
+        ({"bos": "never"}, True),
+    ],
+)
+def test_what_only_rollouts_depend_on_is_no_part_of_what_answers_depend_on(
+    change: dict[str, object], matters: bool, tiny_folder: Path
+) -> None:
+    before, after = (
+        describe(config(tiny_folder, **changes), needs_chat=False) for changes in ({}, change)
+    )
+    assert before != after
+    assert (for_answers(before) != for_answers(after)) == matters
+    assert for_answers(before)["model"] == before["model"]

@@ -34,6 +34,7 @@ GENERATOR = GeneratorConfig(
 
 
 def test_what_the_likelihood_leaves_open_is_the_generators_but_for_rollouts_and_speed() -> None:
+    assert LikelihoodConfig().resolve(GENERATOR).runtime == GENERATOR.runtime
     found = LikelihoodConfig(runtime=RuntimeConfig(threads=2)).resolve(GENERATOR)
     changed = {"max_logprobs": None, "runtime": RuntimeConfig(threads=2)}
     assert found == GENERATOR.model_copy(update=changed)

@@ -1,6 +1,7 @@
 """From many arms to a policy, as processes: evaluate, sweep, calibrate, the main job with it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = job("evaluate", "demo", [f"run.root={root}", *FAKES])
     assert done.returncode == 0, done.stderr
     assert f"report: {root}/reports/demo/report.html" in done.stdout
+    assert len(re.findall(r"(?m)^generated \d+ of \d+ distinct prompts; one gen", done.stdout)) == 1
     return root
 
 
@@ -108,11 +110,12 @@ def test_a_blend_is_fitted_and_measured_as_an_arm(evaluated: Path, tmp_path: Pat
 
 def test_a_sweep_replays_k_and_mt_from_one_probe_pass(evaluated: Path) -> None:
     ranges = ["sweep.top_k=[8, 128]", "sweep.max_tokens=[4, 32]", "sweep.thresholds=[-.inf, 0.05]"]
-    index = evaluated / "indexes" / "examples"
+    (index,) = (evaluated / "indexes").glob("bm25-*")
     arguments = [f"run.root={evaluated}", f"retriever.index={index}", *FAKES[:2], *ranges]
     done = job("sweep", "demo", arguments)
     assert done.returncode == 0, done.stderr
     folder = only_run(evaluated, "sweep")
+    assert "rollouts 300, one pass per (K, MT) would be 1200" in done.stdout
     assert len(list(evaluated.glob("stages/probe-*"))) == 2  # with and without a trace
     rows = pl.read_parquet(folder / "contexts" / "*.parquet").select("arms").explode("arms")
     arms = rows.unnest("arms")

@@ -89,6 +89,8 @@ def test_the_corpus_is_read_with_its_quotes(write: Write, tmp_path: Path) -> Non
     [
         (["1\tx\tT"], ":1: ", "expected the header id, text, title"),
         ([], ":1: ", "expected the header id, text, title"),
+        ([b"id\ttext\t\xfftitle"], ":1: ", "not UTF-8 at byte 8 of the line"),
+        (['id\ttext\t"title'], ":1: ", "not tab-separated"),
         (["id\ttext\ttitle", "1\tx"], ":2: ", "with tabs between, got 2 columns"),
         (["id\ttext\ttitle", "1\t \tT"], ":2: ", "text must be a text that is not empty"),
         (["id\ttext\ttitle", "\tx\tT"], ":2: ", "id must be a text or a number, got ''"),
@@ -97,7 +99,7 @@ def test_the_corpus_is_read_with_its_quotes(write: Write, tmp_path: Path) -> Non
     ],
 )
 def test_a_bad_line_of_the_corpus_is_refused(
-    write: Write, lines: list[str], place: str, reason: str
+    write: Write, lines: list[str | bytes], place: str, reason: str
 ) -> None:
     message = refusal(readers.passages, write(*lines, name="psgs.tsv"))
     assert message.startswith(place) and reason in message

@@ -26,6 +26,12 @@ def test_contents_taken_apart_give_title_and_text_back(title: str, text: str) ->
     assert split_contents(fields.joined(title, text)) == (" ".join(title.split()), text.strip())
 
 
+@pytest.mark.parametrize("title", [{}, {"title": None}, {"title": ""}])
+def test_a_text_without_a_title_keeps_its_first_line(title: dict[str, str | None]) -> None:
+    contents = fields.contents_of({"text": "One.\nTwo."} | title)
+    assert split_contents(contents) == ("", "One.\nTwo.")
+
+
 def test_equal_contents_share_an_id_and_others_do_not() -> None:
     assert fields.content_id("a\nb") == fields.content_id("a\nb")
     assert fields.content_id("a\nb") != fields.content_id("a\nc")

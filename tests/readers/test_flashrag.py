@@ -11,10 +11,10 @@ from tests.readers.test_lists import entry
 
 
 def test_passages_have_contents_or_text(write: Write) -> None:
-    path = write({"id": 1, "contents": '"T"\nx', "text": "y"}, {"id": 2, "text": "z"})
+    path = write({"id": 1, "contents": '"T"\nx', "text": "y"}, {"id": 2, "text": "z\nw"})
     assert list(readers.passages(path)) == [
         {"passage_id": "1", "contents": '"T"\nx'},
-        {"passage_id": "2", "contents": "z"},
+        {"passage_id": "2", "contents": "\nz\nw"},
     ]
 
 

@@ -1,9 +1,13 @@
 """Tests of pipeline.readers.huggingface, with a data set in a local folder: `datasets` takes a
 folder for a name of the hub where one is there."""
 
+import datetime
+import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline import readers
@@ -49,6 +53,30 @@ def test_its_digest_is_that_of_its_rows(hub: Path) -> None:
     assert huggingface.digest("hf://org/log/test") == before
     (hub / "test.jsonl").write_text(LINES[0] + "\n", encoding="utf-8")
     assert huggingface.digest("hf://org/log/test") != before
+
+
+def test_the_digest_is_of_the_columns_that_are_read(hub: Path) -> None:
+    name = "hf://org/log/test"
+    before = huggingface.digest(name)
+    seen = [json.loads(line) | {"picture": f"at {place}"} for place, line in enumerate(LINES)]
+    (hub / "test.jsonl").write_text("\n".join(map(json.dumps, seen)) + "\n", encoding="utf-8")
+    assert huggingface.digest(name) == before
+    assert all("picture" not in row for row in huggingface.rows(name))
+
+
+def test_a_value_that_json_cannot_hold_is_refused_with_its_row(hub: Path) -> None:
+    (hub / "test.jsonl").unlink()
+    asked = datetime.datetime(2024, 3, 1, 12)
+    table = pa.table({"question": ["Who?"], "metadata": [{"asked": asked}]})
+    pq.write_table(table, hub / "test.parquet")
+    message = refusal(huggingface.digest, "hf://org/log/test")
+    assert message == ":1: entry 0: Object of type datetime is not JSON serializable"
+
+
+def test_a_data_set_without_questions_is_refused_with_its_columns(hub: Path) -> None:
+    (hub / "test.jsonl").write_text('{"id": "a", "query": "Who?"}\n', encoding="utf-8")
+    expected = ": has no column 'question', only id, query"
+    assert refusal(questions, "hf://org/log/test") == expected
 
 
 def test_a_bad_row_is_named(hub: Path) -> None:

@@ -110,7 +110,8 @@ def test_an_empty_file_holds_no_rows(write: Write) -> None:
 
 def test_lines_longer_than_one_chunk_are_read_whole(write: Write) -> None:
     long = "x" * ((1 << 20) + 17)
-    rows = list(readers.passages(write({"id": 1, "text": long}, {"id": 2, "text": long + "y"})))
+    values = ({"id": 1, "contents": long}, {"id": 2, "contents": long + "y"})
+    rows = list(readers.passages(write(*values)))
     assert [len(row["contents"]) for row in rows] == [len(long), len(long) + 1]
 
 

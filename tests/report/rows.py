@@ -23,6 +23,7 @@ def metric(arm: str, f1: float, tokens: int, size: int, **others: Any) -> dict[s
         "answer_tokens": 4,
         "evidence_size": size,
         "admitted": size,
+        "certain": False,
         "refusal": False,
         "wrong": None,
         "ndcg": float("nan"),

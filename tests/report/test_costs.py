@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline.report import costs, evaluation
+from pipeline.report import costs, evaluation, tables
 from pipeline.report.finished import Finished
 from tests.report import recount
 from tests.report.recount import same
@@ -91,3 +91,33 @@ def test_a_run_without_a_ledger_has_no_rows(runs: list[Finished]) -> None:
         columns=(),
     )
     assert costs.ledger([bare]).is_empty()
+
+
+def test_a_stage_s_refusals_stand_in_the_ledger_whether_or_not_they_killed(
+    runs: list[Finished],
+) -> None:
+    counted = {"rows": 9, "seconds": 1.0}
+    ledger = {"probe": {**counted, "dead": 2}, "score_qlm": {**counted, "unmeasured": 3}}
+    bare = Finished(
+        dataset="d",
+        storage=runs[0].storage,
+        manifest=runs[0].manifest,
+        metrics={"arms": [], "ledger": ledger},
+        shards=(),
+        columns=(),
+    )
+    assert costs.ledger([bare])["refused"].to_list() == [2, 3]
+
+
+def test_what_a_gate_saves_and_costs_stands_in_the_table_where_there_is_one(
+    runs: list[Finished],
+) -> None:
+    frame = costs.per_arm(evaluation.arms(runs))
+    headings = [column.heading for column in tables.costs(frame).columns]
+    assert "probes saved" not in headings
+    gated = frame.with_columns(
+        probes_saved=pl.lit(0.25), minus_ungated=pl.lit(-0.5), minus_ungated_low=pl.lit(None)
+    )
+    sheet = tables.costs(gated)
+    assert [column.heading for column in sheet.columns][-2:] == ["probes saved", "F1 minus ungated"]
+    assert [cell.text for cell in sheet.rows[0][-2:]] == ["0.25", "-0.500"]

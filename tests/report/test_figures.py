@@ -83,9 +83,70 @@ def test_each_cell_of_the_map_says_its_f1(arms: pl.DataFrame) -> None:
     text = {t.get_position(): t.get_text() for t in figure.axes[0].texts}
     for row in found.to_dicts():
         place = (mts.index(row["ig_max_tokens"]), ks.index(row["ig_top_k"]))
-        assert text[place] == f"{row['f1']:.3f}"[1:]
+        assert float(text[place]) == pytest.approx(row["f1"], abs=5e-4)
     largest = found.filter(pl.col("ig_max_tokens") == 6).sort("ig_top_k")
     assert drawn(figure.axes[1]) == set(enumerate(largest["f1"]))
+
+
+def test_a_whole_f1_is_written_as_one_and_a_part_without_its_nought() -> None:
+    cells = [(8, 2, 1.0), (8, 4, 0.9996), (16, 2, 0.25), (16, 4, 0.0)]
+    names = ("ig_top_k", "ig_max_tokens", "f1")
+    found = pl.DataFrame(cells, schema=names, orient="row").with_columns(
+        *(pl.lit(None, pl.Float64).alias(name) for name in ("f1_low", "f1_high"))
+    )
+    texts = {t.get_position(): t.get_text() for t in detail.heat(found).axes[0].texts}
+    assert texts == {(0, 0): "1.000", (1, 0): "1.000", (0, 1): ".250", (1, 1): ".000"}
+
+
+def test_the_scatters_legend_names_methods_that_only_a_later_panel_has() -> None:
+    cells = [("x", 1), ("y", 1), ("x", 3), ("y", 3), ("z", 3)]
+    found = pl.DataFrame(
+        [
+            {
+                "dataset": "d",
+                "top_m": m,
+                "token_guard": None,
+                "label": label,
+                "arm": f"{label} M{m}",
+            }
+            | {"ndcg": place / 9, "f1": place / 7}
+            for place, (label, m) in enumerate(cells)
+        ],
+        schema_overrides={"token_guard": pl.Int64},
+    )
+    assert legend(detail.ndcg(found, points.ndcg_spearman(found))) == ["x", "y", "z"]
+
+
+def test_a_threshold_of_inf_has_a_place_of_its_own_at_the_right() -> None:
+    # Finite thresholds .1 and .3: -inf stands at -.1 and inf at .5, one gap away.
+    tps = [math.inf, 0.1, -math.inf, 0.3]
+    found = pl.DataFrame(
+        [
+            {
+                "label": "ig",
+                "top_m": 1,
+                "token_guard": None,
+                "threshold": tp,
+                "f1": f1,
+                "tk": 9 * f1,
+            }
+            | {"f1_low": f1, "f1_high": f1, "empty_share": f1}
+            | {"baseline_f1": None, "baseline_tk": None}
+            for tp, f1 in zip(tps, (0.1, 0.2, 0.3, 0.4), strict=True)
+        ],
+        schema_overrides={
+            "token_guard": pl.Int64,
+            "baseline_f1": pl.Float64,
+            "baseline_tk": pl.Float64,
+        },
+    )
+    panels = quality.thresholds(found).axes
+    places = {round(x, 9): y for x, y in drawn(panels[0])}
+    assert places == {-0.1: 0.3, 0.1: 0.2, 0.3: 0.4, 0.5: 0.1}
+    labels = [tick.get_text() for tick in panels[2].get_xticklabels()]
+    assert labels == [f"{style.MINUS}∞", "0.1", "0.3", "∞"]
+    names = [t.get_text() for t in quality.budgets(found).axes[0].texts]
+    assert {"reorder", "Tp ∞"} <= set(names)
 
 
 def test_a_missing_cell_of_the_map_is_a_dash(arms: pl.DataFrame) -> None:

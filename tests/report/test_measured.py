@@ -1,5 +1,7 @@
 """Tests of pipeline.report.measured, seen through the summary: whose tokens, whose questions."""
 
+import math
+
 import pytest
 
 from pipeline.report.summary import columns, summarise
@@ -11,27 +13,113 @@ from tests.report.test_summary import COLUMNS, DECLARED, POLICY, ROWS, arm, part
 
 def test_an_arm_pays_for_every_stage_that_it_cannot_do_without() -> None:
     names = (*COLUMNS, "sets", "score_tokens_qlm", "score_tokens_yes_no")
+    first = {"selector": "qlm", "nu0_limit": 0.1}
     arms = [
         Arm("greedy", "policy", POLICY.model_copy(update={"selector": "set_aware"}), None, "plain"),
         Arm("qlm", "policy", POLICY.model_copy(update={"selector": "qlm"}), None, "plain"),
         Arm("gated", "policy", POLICY.model_copy(update={"nu0_limit": 0.6}), None, "plain"),
         Arm("open", "policy", POLICY.model_copy(update={"nu0_limit": 0.5}), None, "plain"),
+        Arm("first", "policy", POLICY.model_copy(update=first), None, "plain"),
         Arm("plain", "policy", POLICY.model_copy(update={"selector": "retriever"}), None, "plain"),
     ]
     question = {
         "question_id": "q",
-        "metrics": [metric(one.name, 1.0, 100, 1) for one in arms],
+        "metrics": [metric(one.name, 1.0, 100, 1, certain=one.name == "gated") for one in arms],
         "probes": probe(0.5, [30, 20], [4, 6]),
-        "sets": {"tokens": 70},
+        "sets": {"gains": [0.5, 0.25], "tokens": [0, 70]},
         "score_tokens_qlm": 25,
         "score_tokens_yes_no": 1000,
         "empty_golds": 0,
     }
     metrics = summarise([made.part([question], names)], arms=made.plain(arms), seed=1, samples=100)
     paid = {one["arm"]: one["selection_tokens"] for one in metrics["arms"]}
-    # NU(q) = 0.5 is below the gate of 0.6: only the first rollout, 30 + 4 tokens, is needed.
-    assert paid == {"greedy": 60 + 70, "qlm": 25, "gated": 34, "open": 60, "plain": 0}
+    # NU(q) = 0.5 is below the gate of 0.6: only the first rollout, 30 + 4 tokens, is needed. So it
+    # is, whatever NU(q), where nothing but the gate reads the probes.
+    assert paid == {
+        **{"greedy": 60 + 70, "qlm": 25, "gated": 34, "open": 60},
+        **{"first": 25 + 34, "plain": 0},
+    }
     assert arm(metrics, "qlm")["nte_with_probes"] == pytest.approx(100 / 125)
+
+
+def test_a_set_aware_arm_pays_for_the_rounds_of_its_own_m_and_tp() -> None:
+    def greedy(name: str, top_m: int, threshold: float, **gate: float) -> Arm:
+        update = {"selector": "set_aware", "top_m": top_m, "threshold": threshold, **gate}
+        return Arm(name, "policy", POLICY.model_copy(update=update), None, None)
+
+    arms = [
+        greedy("all", 4, -math.inf),
+        greedy("two", 2, -math.inf),
+        greedy("one", 1, 0.0),
+        greedy("strict", 4, 0.3),  # the round of gain 1/4 tells it to stop
+        greedy("strictest", 4, 0.6),
+        greedy("gated", 4, -math.inf, nu0_limit=0.9),
+    ]
+    sets = [
+        {"gains": [0.5, 0.25, 0.125], "tokens": [0, 70, 7]},
+        {"gains": [], "tokens": []},
+        {"gains": [0.25], "tokens": [0]},
+    ]
+    rows = [
+        {
+            "question_id": f"q{i}",
+            "metrics": [metric(one.name, 1, 9, 1, certain=one.name == "gated") for one in arms],
+            "probes": probe(0.5, [30, 20], [4, 6]),
+            "sets": found,
+            "empty_golds": 0,
+        }
+        for i, found in enumerate(sets)
+    ]
+    for parts in (rows, rows[::-1]):
+        blocks = [made.part([one], (*COLUMNS, "sets")) for one in parts]
+        metrics = summarise(blocks, arms=made.plain(arms), seed=1, samples=100)
+        paid = {one["arm"]: 3 * (one["selection_tokens"] - 60) for one in metrics["arms"]}
+        assert paid == pytest.approx(
+            {"all": 77, "two": 70, "one": 0, "strict": 70, "strictest": 0, "gated": 3 * (34 - 60)}
+        )
+
+
+def test_a_gate_s_saving_is_the_share_of_rollouts_and_its_price_is_the_f1_beside_the_open_arm() -> (
+    None
+):
+    policy = {"nu0_limit": 0.6, "fallback": "qlm"}
+    arms = [
+        Arm("ig", "policy", POLICY, None, None),
+        Arm("gated", "policy", POLICY.model_copy(update=policy), None, None),
+        Arm("copy", "same_size", POLICY.model_copy(update=policy), "gated", None),
+        Arm("wider", "policy", POLICY.model_copy(update={**policy, "top_m": 9}), None, None),
+        Arm("first", "policy", POLICY.model_copy(update={**policy, "selector": "qlm"})),
+    ]
+    questions = [(3, True, {"gated": 0.5}), (1, False, dict[str, float]())]
+    rows = [
+        {
+            "question_id": f"q{i}",
+            "metrics": [metric(a.name, f1.get(a.name, 1), 9, 1, certain=certain) for a in arms],
+            "probes": probe(0.5, [1] * (1 + n), [1] * (1 + n), nu=[0.5] * n),
+            "score_tokens_qlm": 0,
+            "empty_golds": 0,
+        }
+        for i, (n, certain, f1) in enumerate(questions)
+    ]
+    block = made.part(rows, (*COLUMNS, "score_tokens_qlm"))
+    metrics = summarise([block], arms=made.plain(arms), seed=1, samples=100)
+    saved = {one["arm"]: one["probes_saved"] for one in metrics["arms"]}
+    assert saved == {"ig": None, "gated": 0.75, "copy": 0.75, "wider": 0.75, "first": None}
+    price = {one["arm"]: one["f1_minus_ungated"] for one in metrics["arms"]}
+    assert price["gated"]["value"] == pytest.approx(-0.25)
+    assert [name for name, found in price.items() if found is not None] == ["gated"]
+
+
+def test_questions_whose_probes_no_arm_needed_count_for_nothing() -> None:
+    arms = [Arm("plain", "policy", POLICY.model_copy(update={"selector": "retriever"}))]
+    question = {"metrics": [metric("plain", 1.0, 9, 1)], "empty_golds": 0}
+    rows = [
+        {"question_id": "q", **question, "probes": probe(0.5, [30], [4]), "refused": False},
+        {"question_id": "r", **question, "probes": None, "refused": None},
+    ]
+    block = made.part(rows, COLUMNS)
+    found = summarise([block], arms=made.plain(arms), seed=1, samples=100)["probe"]
+    assert (found["rollouts"], found["mean_nu0"], found["refusal_share"]) == (1, 0.5, 0.0)
 
 
 def test_a_stage_without_a_record_of_its_tokens_is_refused() -> None:
@@ -70,5 +158,5 @@ def test_the_columns_of_a_run_are_those_that_it_has() -> None:
     assert columns(["question_id", "metrics", "candidates", "score_qlm", "score_tokens_qlm"]) == [
         *("question_id", "metrics", "refused", "empty_golds", "score_tokens_qlm")
     ]
-    assert "sets.tokens" in columns(["sets", "probes"])
+    assert {"sets.gains", "sets.tokens"} <= set(columns(["sets", "probes"]))
     assert "probes.nu0" in columns(["sets", "probes"])

@@ -4,6 +4,7 @@ import json
 import string
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,11 @@ import pytest
 
 from pipeline.report import passages
 from pipeline.report.finished import Finished
+from pipeline.runs import layout
+from pipeline.runs.storage import Storage
+from pipeline.stages.plan import CONTEXTS
 from tests.report.recount import same
+from tests.report.rows import part
 from tests.report.runs import SAMPLES, SEED, rows_of
 
 SIGNALS = ["retriever", "ig", "-NU(q|d)", "coverage", "qlm", "qlm_gain"]
@@ -156,14 +161,37 @@ def test_very_many_passages_get_fewer_resamples_and_the_table_says_so(
     assert frame["resamples"].to_list() == [7]
 
 
-def test_a_retrievers_score_is_its_signal_where_all_candidates_have_one(
+def test_a_retrievers_score_is_its_signal_and_its_rank_where_no_candidate_has_one(
     folders: dict[str, str],
 ) -> None:
     row = rows_of(folders["pool"])[0]
     scored = [{**c, "score": 3.0 - i} for i, c in enumerate(row["candidates"])]
-    lines = list(passages._lines({**row, "candidates": scored}, [], 0))
+    lines = list(passages._lines({**row, "candidates": scored}, [], 0, "contents"))
     assert [line[4] for line in lines] == [3.0, 2.0, 1.0, 0.0]
     mixed = [{**scored[0], "score": None}, *scored[1:]]
-    lines = list(passages._lines({**row, "candidates": mixed}, [], 0))
+    lines = list(passages._lines({**row, "candidates": mixed}, [], 0, "contents"))
+    assert [line[4] for line in lines] == [None, 2.0, 1.0, 0.0]
+    unscored = [{**c, "score": None} for c in scored]
+    lines = list(passages._lines({**row, "candidates": unscored}, [], 0, "contents"))
     assert [line[4] for line in lines] == [0.0, -1.0, -2.0, -3.0]
     assert json.loads(row["metadata"])["wrong_answers"] == []
+
+
+def test_what_a_stage_that_no_arm_needs_refused_is_not_measured(folders: dict[str, str]) -> None:
+    row = rows_of(folders["pool"])[0] | {"probes": None, "gains": None, "score_qlm": None}
+    lines = list(passages._lines(row, ["score_qlm"], 0, "contents"))
+    assert len(lines) == 4 and {tuple(line[5:]) for line in lines} == {(None, None, None)}
+
+
+@pytest.mark.parametrize(("passage_format", "held"), [("contents", 1.0), ("text", 0.0)])
+def test_a_title_counts_only_where_the_prompts_show_it(
+    tmp_path: Path, passage_format: str, held: float
+) -> None:
+    candidate = {"passage_id": "p", "title": "Bostel", "text": "A town on a river", "score": 1.0}
+    row = {"golden_answers": ["Bostel"], "candidates": [candidate], "judgements": None}
+    table = part([row], list(row))
+    storage = Storage(str(tmp_path))
+    storage.write_table(layout.part(CONTEXTS, 0), table)
+    manifest = {"config": {"probe": {"passage_format": passage_format}}}
+    run = Finished("d", storage, manifest, {}, (0,), tuple(row))
+    assert passages.read(run)["holds"].to_list() == [held]

@@ -106,6 +106,30 @@ def test_the_map_over_k_and_mt_is_at_one_threshold_and_budget(
             assert same(row["f1"], mean(column(rows_of(folder), arm, "f1")))
 
 
+def test_gated_arms_have_no_place_in_the_map() -> None:
+    common = {"selector": "ig", "threshold": 0.0, "ig_top_k": 8, "empty_context": "frame"}
+    rows = [
+        {**common, "arm": f"{label} {mt}", "label": label, "ig_max_tokens": mt, "f1": f1, "bare": b}
+        for label, f1, b in (("gated", 0.9, False), ("ig", 0.25, True))
+        for mt in (2, 4)
+    ]
+    assert points.heat(arms(rows))["f1"].to_list() == [0.25, 0.25]
+    assert points.heat(arms([row for row in rows if not row["bare"]])).is_empty()
+
+
+def test_a_threshold_of_inf_is_no_reordering() -> None:
+    rows = [
+        {"arm": f"{tp}", "threshold": tp, "f1": 0.5, "tk": 1.0}
+        for tp in (-math.inf, 0.0, 0.5, math.inf)
+    ]
+    found = points.thresholds(arms(rows))["threshold"].to_list()
+    assert found == [-math.inf, 0.0, 0.5, math.inf]
+    assert [points.threshold_text(tp) for tp in found] == ["reorder", "Tp 0", "Tp 0.5", "Tp ∞"]
+    assert points.pareto(arms(rows))["series"].to_list() == ["x", "x 0", "x 0.5", "x inf"]
+    two = [row for row in rows if row["threshold"] != 0.5]
+    assert points.thresholds(arms(two)).is_empty()  # one finite threshold makes no curve
+
+
 def test_without_replays_there_is_no_map(frame: pl.DataFrame) -> None:
     assert points.heat(frame.filter(~pl.col("replayed"))).is_empty()
 
@@ -137,7 +161,10 @@ def test_ndcg_and_f1_of_every_policy_and_their_rank_correlation(
     made = points.ndcg_spearman(found)
     for row in made.to_dicts():
         own = found.filter(pl.col("top_m") == row["top_m"])
-        assert row["methods"] == len(own) == 7  # retriever, ig at four Tp, coverage, qlm
+        # One point an order: that of ig is one, though it has four thresholds.
+        assert own["label"].to_list() == ["retriever", "ig", "coverage", "qlm"]
+        assert not any(tp in arm for arm in own["arm"] for tp in (" 0 ", " 0.1 ", " -0.05 "))
+        assert row["methods"] == len(own)
         if len(set(own["f1"])) > 1:
             assert same(row["spearman"], rho(own["ndcg"].to_list(), own["f1"].to_list()))
         else:
@@ -145,9 +172,29 @@ def test_ndcg_and_f1_of_every_policy_and_their_rank_correlation(
 
 
 def test_two_methods_have_no_rank_correlation() -> None:
-    rows = [{"arm": str(i), "ndcg": i / 4, "f1": i / 5} for i in range(2)]
-    (row,) = points.ndcg_spearman(points.ndcg(arms(rows))).to_dicts()
+    (row,) = points.ndcg_spearman(points.ndcg(arms(orders(2)))).to_dicts()
     assert (row["spearman"], row["methods"]) == (None, 2)
+
+
+def orders(count: int) -> list[dict[str, Any]]:
+    """Arms that only reorder, the better the order the better the F1."""
+    return [
+        {
+            **{"arm": f"m{i} M1", "label": f"m{i}", "threshold": -math.inf},
+            **{"ndcg": i / 4, "f1": i / 5},
+        }
+        for i in range(count)
+    ]
+
+
+def test_the_thresholds_of_one_order_do_not_count_as_methods() -> None:
+    # Three orders rise together: 1. Ten thresholds of the first, of all F1s, say nothing of it.
+    cut = [
+        {"arm": f"m0 {i} M1", "label": "m0", "threshold": i / 10, "ndcg": 0.0, "f1": i / 10}
+        for i in range(10)
+    ]
+    (row,) = points.ndcg_spearman(points.ndcg(arms([*cut, *orders(3)]))).to_dicts()
+    assert (row["spearman"], row["methods"]) == (1.0, 3)
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.config import SelectionConfig
+from pipeline.config import EvaluateConfig, SelectionConfig
+from pipeline.loading import load
 from pipeline.report.summary import policy_under_test, summarise
-from pipeline.stages.arms import Arm, main_arms
+from pipeline.stages.arms import Arm, grid_arms, main_arms
 from tests.report import rows as made
 from tests.report.rows import metric, probe
 
@@ -254,13 +255,20 @@ def test_the_policy_under_test_is_the_middle_one_that_prunes_by_ig_at_the_larges
         found = policy_under_test(plain)
         return None if found is None else str(found["arm"])
 
-    low, middle, high = (named(name, top_m=3) for name in ("low", "middle", "high"))
+    low, middle, high = (named(f"ig {tp}", top_m=3) for tp in ("low", "mid", "high"))
     small, reranking = named("small", top_m=1), named("reranking", threshold=-math.inf)
     qlm, replay = named("qlm", selector="qlm", top_m=5), named("replay", top_m=5, ig_max_tokens=4)
     retriever = named("retriever", selector="retriever", threshold=-math.inf)
     rest = (retriever, reranking, qlm, replay)
-    assert tested(*rest, small, low, middle, high) == "middle"
+    assert tested(*rest, small, low, middle, high) == "ig mid"
     assert tested(*rest, small) == "small"
     assert tested(retriever, reranking, qlm) == "qlm"
     assert tested(retriever, reranking) == "reranking"
     assert tested(retriever) is None
+
+
+def test_variants_with_gates_do_not_shift_the_policy_under_test() -> None:
+    given = ["data=sets"]  # the paths are not read
+    shipped = load(EvaluateConfig, "conf/evaluate/small.yaml", given)
+    found = policy_under_test([arm.plain() for arm in grid_arms(shipped.arms)])
+    assert found is not None and found["arm"] == "ig 0.05 M5"

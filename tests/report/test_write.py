@@ -150,10 +150,14 @@ def test_the_files_hold_the_frames_in_full(
     folders: dict[str, str], report: Report, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
+    for earlier in ("tables/heat.csv", "figures/heat-gone.svg", "figures/notes.txt"):
+        (out / earlier).parent.mkdir(parents=True, exist_ok=True)
+        (out / earlier).write_text("of an earlier report", encoding="utf-8")
     where = write_report(folders, str(out), seed=SEED, samples=SAMPLES, title=TITLE)
     assert where == str(out / "report.html")
     assert {f.stem for f in (out / "tables").iterdir()} == {s.name for s in report.sheets}
-    assert {f.stem for f in (out / "figures").iterdir()} == {f.name for f in report.figures}
+    figures = {f.stem for f in (out / "figures").iterdir()}
+    assert figures == {f.name for f in report.figures} | {"notes"}  # no figure, so not ours
     for sheet in report.sheets:
         kept = pl.read_csv(out / "tables" / f"{sheet.name}.csv", infer_schema_length=None)
         numbers = [name for name, kind in sheet.frame.schema.items() if kind == pl.Float64]

@@ -23,7 +23,7 @@ IDS = [
 ]
 N = 4
 """Candidates a question."""
-SOURCE = Source("stages/source-0", "0", (), rows=5, dead=0, shards=3)
+SOURCE = Source("stages/source-0", "0", "0", (), rows=5, dead=0, shards=3)
 """An input that nobody reads."""
 QUESTIONS = pa.schema([*schema.SOURCE, schema.JUDGEMENTS])
 

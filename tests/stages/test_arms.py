@@ -16,8 +16,10 @@ from pipeline.stages.arms import (
     grid_arms,
     main_arms,
     policy_stages,
+    prunes,
     scorer_stage,
     scorers,
+    spared_below,
 )
 
 
@@ -137,8 +139,21 @@ def test_an_entry_hands_its_options_to_every_policy_of_it() -> None:
     assert ours is not None and ours.empty_context == "frame"  # the grid's
 
 
-def test_retrieval_order_named_as_an_entry_is_there_once() -> None:
-    assert list(grid(GridEntry(selector="retriever"))) == list(grid())
+@pytest.mark.parametrize("rule", ["frame", "top1"])
+def test_retrieval_order_named_as_an_entry_is_there_once(rule: str) -> None:
+    entry = GridEntry(selector="retriever")
+    assert list(grid(entry, empty_context=rule)) == list(grid(empty_context=rule))
+    same = entry.model_copy(update={"empty_context": "frame"})
+    assert list(grid(same, empty_context=rule)) == list(grid(empty_context=rule))
+
+
+def test_retrieval_order_with_its_own_rule_for_empty_contexts_is_another_arm() -> None:
+    entry = GridEntry(selector="retriever", empty_context="top1")
+    with pytest.raises(ArmError, match=r"'retriever M1': give one grid entry a `label`"):
+        grid(entry)
+    arms = grid(entry.model_copy(update={"label": "always"}))
+    policy = arms["always M5"].policy
+    assert policy is not None and policy.empty_context == "top1"
 
 
 def test_a_retriever_entry_with_options_of_its_own_is_not_swallowed() -> None:
@@ -193,6 +208,7 @@ def test_an_arm_is_strict_json_with_its_policy() -> None:
         "control_of": "ig 0.05 M5",
         "baseline": "retriever M5",
         "stages": ["probe"],
+        "reads_rollouts": True,
     }
     assert arms["retriever M5"].plain()["policy"]["threshold"] == "-Infinity"
     assert arms["closed_book"].plain()["policy"] is None
@@ -255,3 +271,54 @@ def test_every_scorer_comes_from_one_stage_and_two_pairs_share_a_pass() -> None:
         "qlm_gain": "score_qlm",
         "answer_prior": "score_answer_pmi",
     }
+
+
+IG_GATED: dict[str, Any] = {"selector": "ig", "thresholds": (0.05,), "nu0_limit": 0.3}
+SPARED: list[tuple[list[dict[str, Any]], list[str], float | None]] = [
+    ([IG_GATED], [], 0.3),
+    ([IG_GATED, {**IG_GATED, "label": "lower", "nu0_limit": 0.2}], [], 0.2),
+    ([IG_GATED, {"selector": "set_aware", "thresholds": (0.0,), "nu0_limit": 0.4}], [], 0.3),
+    # An arm that never reads the rollouts with a passage misses none of them.
+    ([IG_GATED, {"selector": "qlm"}, {"selector": "coverage", "on_refusal": "fallback"}], [], 0.3),
+    ([{"selector": "qlm", "nu0_limit": 0.3}], ["qlm"], 0.3),
+    # Somebody reads them all.
+    ([IG_GATED, {"selector": "ig", "label": "open"}], [], None),
+    ([IG_GATED, {"selector": "set_aware"}], [], None),
+    ([{**IG_GATED, "fallback": "ig"}], [], None),
+    ([{**IG_GATED, "ig_max_tokens": 2}], [], None),
+    ([{**IG_GATED, "on_refusal": "treat_as_uncertain", "refusal_nu0": 0.5}], [], None),
+    ([IG_GATED], ["answer_pmi"], None),
+    ([IG_GATED], ["neg_nu"], None),
+    ([], [], None),
+]
+
+
+@pytest.mark.parametrize(("entries", "signals", "limit"), SPARED)
+def test_rollouts_are_spared_below_the_smallest_gate_where_nobody_else_reads_them(
+    entries: list[dict[str, Any]], signals: list[str], limit: float | None
+) -> None:
+    arms = list(grid(*(GridEntry(**entry) for entry in entries)).values())
+    assert spared_below(arms, signals) == limit
+
+
+def test_an_arm_reads_the_rollouts_that_its_signals_are_made_of() -> None:
+    def reads(*blended: str, **options: Any) -> bool:
+        return Arm("it", "policy", selection(**options), blended=blended).reads_rollouts
+
+    assert reads() and reads(selector="set_aware") and reads(selector="answer_prior")
+    assert reads("neg_nu", selector="blend", blend="/b.json")
+    assert reads(selector="qlm", fallback="ig", nu0_limit=0.1)
+    assert not reads(selector="qlm", nu0_limit=0.1)
+    assert not reads("qlm", selector="blend", blend="/b.json")
+    assert not Arm("oracle", "oracle").reads_rollouts
+
+
+@pytest.mark.parametrize(
+    ("tp", "pruned"), [(-math.inf, False), (-0.5, True), (0.05, True), (math.inf, True)]
+)
+def test_an_arm_prunes_unless_its_threshold_is_minus_infinity(tp: float, pruned: bool) -> None:
+    arms = grid(GridEntry(selector="ig", label="x", thresholds=(tp,)))
+    (found,) = [
+        arm for arm in arms.values() if arm.name.startswith("x ") and arm.name.endswith("M1")
+    ]
+    assert prunes(json.loads(json.dumps(found.plain()))) == pruned

@@ -53,6 +53,15 @@ def test_without_given_candidates_retrieval_comes_first(tmp_path: Path) -> None:
     assert names(searched(tmp_path)) == ["retrieve", "probe", *END]
 
 
+def test_a_pool_is_ranked_in_place_of_retrieval(tmp_path: Path) -> None:
+    given = config(tmp_path).input.model_dump() | {"order": "retriever", "max_candidates": 2}
+    cfg = searched(tmp_path, input=given)
+    assert names(cfg) == ["rank_pool", "probe", *END]
+    made = by_name(cfg)["rank_pool"]
+    assert (made.pool, made.durable, made.depends_on["max_candidates"]) == ("retriever", True, 2)
+    assert names(searched(tmp_path, input=given | {"order": "random"})) == ["probe", *END]
+
+
 def test_without_ig_there_are_no_probes(tmp_path: Path) -> None:
     assert names(config(tmp_path, arms=grid())) == END
     cfg = config(tmp_path, arms=grid({"selector": "qlm", "thresholds": [0.0]}))
@@ -200,3 +209,61 @@ def test_a_policy_file_that_was_not_read_makes_no_arms(tmp_path: Path) -> None:
 def test_a_generator_without_branches_is_pinned_as_it_is(tmp_path: Path) -> None:
     cfg = config(tmp_path)
     assert build.pin(cfg) == cfg
+
+
+OPTIONAL: list[tuple[list[dict[str, Any]], list[str], set[str]]] = [
+    ([], ["coverage", "qlm"], {"score_coverage", "score_qlm"}),
+    ([{"selector": "qlm_gain"}], ["qlm", "coverage"], {"score_coverage"}),
+    ([{"selector": "ig", "fallback": "coverage"}], ["qlm", "coverage"], {"score_qlm"}),
+    ([], ["answer_pmi"], {"probe", "score_answer_pmi"}),
+    ([{"selector": "ig"}], ["answer_pmi"], {"score_answer_pmi"}),
+    ([{"selector": "qlm", "fallback": "answer_prior"}], ["answer_pmi"], set()),
+    ([{"selector": "ig"}, {"selector": "set_aware"}], [], set()),
+]
+
+
+@pytest.mark.parametrize(("entries", "also", "optional"), OPTIONAL)
+def test_a_stage_that_no_arm_needs_is_optional(
+    tmp_path: Path, entries: list[dict[str, Any]], also: list[str], optional: set[str]
+) -> None:
+    made = build.stages(config(tmp_path, arms=grid(*entries), scorers={"also": also}))
+    assert {stage.name for stage in made if stage.optional} == optional
+
+
+def test_the_probe_spares_what_every_gate_spares_and_nothing_where_also_reads_it(
+    tmp_path: Path,
+) -> None:
+    gated = {"selector": "ig", "thresholds": [0.0], "nu0_limit": 0.3}
+
+    def spared(*also: str, entries: tuple[dict[str, Any], ...] = (gated,)) -> Any:
+        cfg = config(tmp_path, arms=grid(*entries), scorers={"also": list(also)})
+        return by_name(cfg)["probe"].depends_on["spared_below"]
+
+    assert spared() == spared("qlm") == 0.3
+    assert spared("answer_pmi") is None
+    assert spared(entries=(gated, {"selector": "ig", "label": "open"})) is None
+    path = write_blend(tmp_path, "qlm", "neg_nu")
+    assert spared(entries=(gated, {"selector": "blend", "blend": path})) is None
+    assert spared(entries=(gated, {"selector": "blend", "blend": path, "nu0_limit": 0.4})) is None
+
+
+@pytest.mark.parametrize("change", [{"probe_mode": "flat_logprobs"}, {"max_logprobs": 128}])
+def test_answers_are_shared_whatever_way_the_rollouts_are_measured(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    before, after = (by_name(config(tmp_path, generator=g)) for g in ({}, change))
+    assert before["answer"].family == after["answer"].family
+    assert before["select"].depends_on == after["select"].depends_on
+    assert before["probe"].depends_on != after["probe"].depends_on
+
+
+def test_a_blend_s_likelihood_in_vllm_needs_a_gpu_where_the_generator_has_one(
+    tmp_path: Path,
+) -> None:
+    path = write_blend(tmp_path, "qlm")
+    arms = grid({"selector": "blend", "blend": path})
+    pools = {"generator": {"num_gpus": 1}}
+    scorers = {"likelihood": {"engine": "vllm"}}
+    with pytest.raises(ConfigError, match=r"cluster\.likelihood\.num_gpus 0 is too few for qlm"):
+        build.stages(config(tmp_path, arms=arms, cluster=pools, scorers=scorers))
+    assert build.stages(config(tmp_path, arms=arms, cluster=pools))  # the fake needs none

@@ -38,6 +38,7 @@ def row(golds: Sequence[str], **texts: str | None) -> dict[str, Any]:
             "arm": name,
             "evidence": [] if text is None else [{"position": 0, "text": None, "tokens": 1}],
             "admitted": 0 if text is None else 1,
+            "certain": False,
             "order": None,
             "frame": "abstain" if text is None else "documents",
             "prompt_id": None if text is None else f"prompt of {text!r}",
@@ -106,6 +107,7 @@ def test_the_metrics_of_each_arm_by_hand() -> None:
         )
     )
     shared = {"answer_tokens": 2, "evidence_size": 1, "admitted": 1, "refusal": False}
+    shared["certain"] = False
     unknown = {"wrong": None, "ndcg": UNDEFINED, "ndcg_candidates": UNDEFINED}
     quality = [
         ("igp", 0.5, 0.0, 0.0, 11),
@@ -143,6 +145,7 @@ def test_an_abstention_is_the_empty_answer_of_no_tokens() -> None:
         "answer_tokens": 0,
         "evidence_size": 0,
         "admitted": 0,
+        "certain": False,
         "refusal": False,
         "wrong": None,
         "ndcg": UNDEFINED,
@@ -154,6 +157,18 @@ def test_refusals_are_flagged_by_the_list_and_by_extra_patterns() -> None:
     given = row(["Ada"], igp="I'm sorry, but I can't.", retriever="No comment.")
     assert [m["refusal"] for m in run(given)[0]] == [True, False]
     assert [m["refusal"] for m in run(given, refusal_patterns=["no comment"])[0]] == [True, True]
+
+
+def test_a_question_whose_probes_no_arm_missed_is_evaluated_without_them() -> None:
+    made = evaluated(row(["Ada"], igp="Ada") | {"probes": None}, row(["Ada"], igp="Ada"))
+    assert made["refused"].to_pylist() == [None, False]
+    assert [[m["f1"] for m in metrics] for metrics in made["metrics"].to_pylist()] == [[1.0], [1.0]]
+
+
+def test_an_arm_whose_gate_needed_the_first_rollout_alone_says_so() -> None:
+    given = row(["Ada"], igp="Ada")
+    given["arms"][0]["certain"] = True
+    assert [m["certain"] for m in run(given)[0]] == [True]
 
 
 def test_the_rollout_without_evidence_is_flagged_when_it_refuses() -> None:

@@ -111,6 +111,77 @@ def test_a_cut_keeps_the_first_candidates_and_every_judgement(storage: Storage, 
     assert [j["passage_id"] for j in first["judgements"]] == ["a", "b"]
 
 
+def pools(put: Put, ids: str) -> dict[str, Any]:
+    """An input of twenty questions with the same candidates, one for each letter, in this order."""
+    questions = [{"id": f"q{i}", "question": "Which?"} for i in range(20)]
+    listed = [{"id": letter, "score": 1.0} for letter in ids]
+    return {
+        "questions": put("many.jsonl", questions),
+        "candidates": put(
+            f"{ids}.jsonl", [{"id": f"q{i}", "candidates": listed} for i in range(20)]
+        ),
+        "corpus": put("letters.jsonl", [{"id": letter, "text": letter} for letter in ids]),
+    }
+
+
+def orders(found: list[dict[str, Any]]) -> list[str]:
+    """The passage ids of each row's candidates."""
+    return ["".join(c["passage_id"] for c in row["candidates"]) for row in found]
+
+
+def test_a_shuffle_is_by_question_and_passage_and_keeps_nothing_of_the_file_s_order(
+    storage: Storage, put: Put
+) -> None:
+    found = orders(rows(storage, order="random", **pools(put, "abcde")))
+    assert {"".join(sorted(order)) for order in found} == {"abcde"}
+    assert len(set(found)) > 10
+    assert {order[0] for order in found} == set("abcde")
+    assert orders(rows(storage, order="random", **pools(put, "edcba"))) == found
+    other = source.prepare(
+        RunConfig(seed=1), InputConfig(order="random", **pools(put, "abcde")), storage
+    )
+    table = storage.read_table(layout.part(other.folder, 0))
+    assert orders(table.to_pylist()) != found
+
+
+def test_a_shuffle_comes_before_the_cut(storage: Storage, put: Put) -> None:
+    given = pools(put, "abcde")
+    whole = orders(rows(storage, order="random", **given))
+    cut = rows(storage, order="random", max_candidates=2, **given)
+    assert orders(cut) == [order[:2] for order in whole]
+    assert {c["text"] == c["passage_id"] for row in cut for c in row["candidates"]} == {True}
+
+
+def test_embedded_candidates_are_shuffled_too(storage: Storage, put: Put) -> None:
+    ctxs = [{"id": letter, "text": letter} for letter in "abcde"]
+    entries = [{"question": f"Which {i}?", "answers": [], "ctxs": ctxs} for i in range(20)]
+    path = put("out.json", entries)
+    found = orders(rows(storage, format="dpr", questions=path, order="random", max_candidates=1))
+    assert set(found) == set("abcde")
+
+
+def test_a_pool_to_be_ranked_stays_whole_and_as_it_was_given(storage: Storage, put: Put) -> None:
+    found = rows(storage, order="retriever", max_candidates=1, **pools(put, "cab"))
+    for row in found:
+        assert "candidates" not in row
+        assert [passage["passage_id"] for passage in row["pool"]] == ["c", "a", "b"]
+        assert [passage["text"] for passage in row["pool"]] == ["c", "a", "b"]
+
+
+def test_the_order_is_of_the_fingerprint_and_the_cut_of_a_pool_is_not(put: Put) -> None:
+    given = pools(put, "abc")
+
+    def fingerprint(seed: int = 0, **settings: Any) -> str:
+        return source.count(RunConfig(seed=seed), InputConfig(**given, **settings)).fingerprint
+
+    random: dict[str, Any] = {"order": "random"}
+    pool: dict[str, Any] = {"order": "retriever"}
+    assert len({fingerprint(), fingerprint(**random), fingerprint(**pool)}) == 3
+    assert fingerprint(1, **random) != fingerprint(**random)
+    assert fingerprint(1, **pool) == fingerprint(**pool) == fingerprint(max_candidates=1, **pool)
+    assert fingerprint(max_candidates=1, **random) != fingerprint(**random)
+
+
 def test_passages_that_are_cut_need_no_text(storage: Storage, put: Put) -> None:
     settings: dict[str, Any] = {
         "questions": put("q.jsonl", QUESTIONS[:1]),

@@ -150,10 +150,12 @@ def test_what_nobody_has_made_yet_is_counted_to_nothing(tmp_path: Path) -> None:
     assert counted(walk.plan, walk.storage) == {"a": {}}
 
 
-def test_a_stage_of_a_family_is_given_what_its_siblings_stored_for_the_shard(
-    tmp_path: Path,
-) -> None:
-    seen: list[list[Any] | None] = []
+Given = list[list[Any] | None]
+"""What a stage of a family was given of its siblings, block by block."""
+
+
+def kin(root: Path, setting: int, seen: Given) -> "Walk":
+    """A plan of one stage whose family is that of every other setting."""
     column = pa.field("kin", pa.int64())
 
     def build_kin(_: Engines) -> Transform:
@@ -166,35 +168,57 @@ def test_a_stage_of_a_family_is_given_what_its_siblings_stored_for_the_shard(
     def count(part: pa.Table, earlier: pa.Table | None) -> dict[str, float]:
         return {"others": 0 if earlier is None else len(earlier)}
 
-    def walk(setting: int) -> Walk:
-        return Walk(
-            tmp_path,
-            Stage(
-                name="kin",
-                needs=("question",),
-                adds=pa.schema([column]),
-                depends_on={"setting": setting},
-                family={"model": "m"},
-                build=build_kin,
-                durable=True,
-                counts=count,
-            ),
-            folder="stages/kin-family/{setting}",
-        )
+    stage = Stage(
+        name="kin",
+        needs=("question",),
+        adds=pa.schema([column]),
+        depends_on={"setting": setting},
+        family={"model": "m"},
+        build=build_kin,
+        durable=True,
+        counts=count,
+    )
+    return Walk(root, stage, folder="stages/kin-family/{setting}")
 
-    def folders(walk: Walk) -> list[str]:
-        return walk.storage.names("stages/kin-family")
 
-    first, second, third = (walk(setting) for setting in range(3))
+def test_a_stage_of_a_family_is_given_what_its_siblings_stored_for_the_shard(
+    tmp_path: Path,
+) -> None:
+    seen: Given = []
+    first, second, third = (kin(tmp_path, setting, seen) for setting in range(3))
     first(block("x", "y"))
     first(block("x", shard=1))
     second(block("x", "y"))
     third(block("x", "y"))
     third(block("x", "y", "z", shard=2))
-    kin = [{"kin": 0}, {"kin": 1}]
-    assert seen == [None, None, kin, [*kin, *kin], None]
-    assert folders(third) == ["0", "1", "2"]
+    one = [{"kin": 0}, {"kin": 1}]
+    assert seen == [None, None, one, [*one, *one], None]
+    assert third.storage.names("stages/kin-family") == ["0", "1", "2"]
     assert [counts["others"] for _, counts in third.counted] == [4, 0]
+
+
+@pytest.mark.parametrize("damage", ["cut", "scrambled", "vanished"])
+def test_a_sibling_s_part_that_cannot_be_read_is_passed_over_and_told_of(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: Given = []
+    first, second, third = (kin(tmp_path, setting, seen) for setting in range(3))
+    first(block("x", "y"))
+    second(block("x", "y"))
+    part = tmp_path / layout.part("stages/kin-family/0", 0)
+    whole = part.read_bytes()
+    if damage == "cut":
+        part.write_bytes(whole[: len(whole) // 2])
+    elif damage == "scrambled":  # the footer is as it was, the pages are not
+        part.write_bytes(whole[:4] + bytes(200) + whole[204:])
+    else:
+        part.unlink()
+    made = third(block("x", "y"))
+    assert made["kin"].to_pylist() == [0, 1]
+    assert seen[-1] == [{"kin": 0}, {"kin": 1}]  # the other sibling's
+    notes = third.storage.read_notes(layout.part("stages/kin-family/2", 0))
+    assert (notes["others"], notes.get("skipped", 0)) == (2, damage != "vanished")
+    assert (str(part) in caplog.text) == (damage != "vanished")
 
 
 def test_a_stored_part_of_other_questions_is_a_defect(tmp_path: Path) -> None:

@@ -67,9 +67,18 @@ def test_a_changed_setting_changes_what_depends_on_it_and_nothing_before(
 
 def test_another_input_or_index_changes_every_step(tmp_path: Path) -> None:
     before = prints(searched(tmp_path))
-    other = Source("stages/source-1", "1", (), rows=5, dead=0, shards=3)
+    other = Source("stages/source-1", "1", "1", (), rows=5, dead=0, shards=3)
     assert changed(before, prints(searched(tmp_path), other)) == list(before)
     assert changed(before, prints(searched(tmp_path, "other"))) == list(before)
+
+
+def test_judgements_change_what_reads_them_alone(tmp_path: Path) -> None:
+    judged = Source("stages/source-1", "1", SOURCE.unjudged, (), rows=5, dead=0, shards=3)
+    cfg = searched(tmp_path)
+    assert changed(prints(cfg), prints(cfg, judged)) == ["evaluate"]
+    folders = [[step.folder for step in plan_of(cfg, given).steps] for given in (SOURCE, judged)]
+    assert folders[0][:-1] == folders[1][:-1]
+    assert plan_of(cfg).run_folder != plan_of(cfg, judged).run_folder
 
 
 def grid(*entries: dict[str, Any], **settings: Any) -> dict[str, Any]:
@@ -164,8 +173,18 @@ def test_answers_lie_below_a_folder_that_plans_of_one_model_and_input_share(
     assert first[0] == other[0] and first[1] != other[1]
     assert folders(answer={"max_tokens": 5})[0] != first[0]
     assert folders(generator={"max_model_len": 512})[0] != first[0]
-    elsewhere = Source("stages/source-1", "1", (), rows=5, dead=0, shards=3)
+    elsewhere = Source("stages/source-1", "1", "1", (), rows=5, dead=0, shards=3)
     assert not plan_of(config(tmp_path), elsewhere).steps[-2].folder.startswith(first[0])
+
+
+def test_a_family_holds_values_of_one_type() -> None:
+    def folder(kind: pa.DataType) -> str:
+        adds = pa.schema([pa.field("a", kind)])
+        keyed = Stage("a", ("question",), adds, {}, never, durable=True, family={"model": "m"})
+        plan = make_plan("root", "x", SOURCE, QUESTIONS, [keyed])
+        return plan.steps[0].folder.rpartition("/")[0]
+
+    assert folder(pa.int64()) == folder(pa.int64()) != folder(pa.float32())
 
 
 def test_a_finished_row_has_the_source_s_columns_and_those_of_every_stage(tmp_path: Path) -> None:

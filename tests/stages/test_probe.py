@@ -111,6 +111,20 @@ def test_the_free_rule_spares_nothing_at_its_limit() -> None:
     assert made["gains"] == [0.25, -0.5]
 
 
+@pytest.mark.parametrize(("limit", "asked"), [(0.501, 1), (0.5, 3)])
+def test_below_the_limit_of_every_gate_one_rollout_is_made(limit: float, asked: int) -> None:
+    generator = ScriptedGenerator(U)
+    block = table([row(NORTH, SOUTH)], ["question_id", "question", "candidates"])
+    (made,) = asyncio.run(Probe(cfg(), generator, spared_below=limit)(block)).to_pylist()
+    assert len(generator.prompts) == asked
+    assert made["gains"] == ([None, None] if asked == 1 else [0.25, -0.5])
+    assert made["probes"]["free_rule"] is (asked == 1)
+    # The looser of the two limits decides.
+    both = Probe(cfg(free_rule_threshold=0.6), generator, spared_below=limit)
+    (made,) = asyncio.run(both(block)).to_pylist()
+    assert made["gains"] == [None, None]
+
+
 def test_a_refused_rollout_makes_the_question_dead_with_its_passage_named() -> None:
     generator = ScriptedGenerator(U, refuse=["south", "Why?"])
     rows = [row(NORTH, SOUTH), row(NORTH, question="Who?"), row(question="Why?")]
@@ -227,3 +241,5 @@ def test_the_stage_depends_on_settings_model_and_templates() -> None:
     ]
     assert all(one != other for i, one in enumerate(prints) for other in prints[:i])
     assert probe.stage(cfg(), {"model": "a"}).durable
+    spared = probe.stage(cfg(), {"model": "a"}, spared_below=0.1)
+    assert spared.depends_on != probe.stage(cfg(), {"model": "a"}).depends_on

@@ -85,13 +85,19 @@ def run(
     *,
     max_rounds: int = 5,
     threshold: float = -math.inf,
+    earlier: pa.Table | None = None,
 ) -> list[dict[str, Any]]:
     """The rows after the transform."""
-    made = asyncio.run(ProbeSets(CFG, generator, max_rounds, threshold)(block))
+    made = asyncio.run(ProbeSets(CFG, generator, max_rounds, threshold)(block, earlier))
     assert made.schema.field("sets").equals(schema.SETS)
     found = made.to_pylist()
     assert isinstance(found, list)
     return found
+
+
+def lists(made: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's rounds without their key."""
+    return {name: values for name, values in made["sets"].items() if name != "key"}
 
 
 def test_each_round_takes_the_passage_that_takes_away_most_of_what_is_left() -> None:
@@ -100,11 +106,11 @@ def test_each_round_takes_the_passage_that_takes_away_most_of_what_is_left() -> 
     generator.asked.clear()
     (made,) = run(generator, block)
     # A prompt has the five words "User: Which wind? Context: Assistant:" and those of its set.
-    assert made["sets"] == {
+    assert lists(made) == {
         "positions": [1, 2, 0],
         "gains": [0.5, 0.125, 0.0],
-        "rollouts": 3,
-        "tokens": (7 + 7 + 8) + 3,
+        "rollouts": [0, 2, 1],
+        "tokens": [0, 7 + 7 + 2, 8 + 1],
     }
     assert generator.asked == [("south", "north"), ("south", "east"), ("south", "east", "north")]
 
@@ -114,18 +120,19 @@ def test_the_first_round_is_the_probe_s_own_and_costs_nothing() -> None:
     block = probed(generator)
     generator.asked.clear()
     (made,) = run(generator, block, max_rounds=1)
-    assert made["sets"] == {"positions": [1], "gains": [0.5], "rollouts": 0, "tokens": 0}
+    assert lists(made) == {"positions": [1], "gains": [0.5], "rollouts": [0], "tokens": [0]}
     assert generator.asked == []
 
 
 def test_rounds_end_at_the_threshold_which_itself_is_admitted() -> None:
     generator = Uncertain(NU)
     block = probed(generator)
-    assert run(generator, block, threshold=0.125)[0]["sets"]["positions"] == [1, 2]
-    (made,) = run(generator, block, threshold=0.25)
-    assert (made["sets"]["positions"], made["sets"]["rollouts"]) == ([1], 2)
-    (made,) = run(generator, block, threshold=0.625)
-    assert (made["sets"]["positions"], made["sets"]["rollouts"]) == ([], 0)
+    # The last round is stored although its best passage is not admitted: it was paid for.
+    rounds = {0.125: ([1, 2, 0], [0, 2, 1]), 0.25: ([1, 2], [0, 2]), 0.625: ([1], [0])}
+    for threshold, (positions, rollouts) in rounds.items():
+        (made,) = run(generator, block, threshold=threshold)
+        assert (made["sets"]["positions"], made["sets"]["rollouts"]) == (positions, rollouts)
+        assert made["sets"]["gains"][-1] < threshold
 
 
 def test_passages_of_a_set_stand_in_the_order_chosen_with_a_blank_line_between() -> None:
@@ -145,9 +152,9 @@ def test_passages_of_a_set_stand_in_the_order_chosen_with_a_blank_line_between()
 
 def test_no_rounds_and_no_candidates_find_nothing() -> None:
     generator = Uncertain(NU)
-    nothing = {"positions": [], "gains": [], "rollouts": 0, "tokens": 0}
-    assert run(generator, probed(generator), max_rounds=0)[0]["sets"] == nothing
-    assert run(generator, probed(generator, passages=0))[0]["sets"] == nothing
+    nothing: dict[str, Any] = {"positions": [], "gains": [], "rollouts": [], "tokens": []}
+    assert lists(run(generator, probed(generator), max_rounds=0)[0]) == nothing
+    assert lists(run(generator, probed(generator, passages=0))[0]) == nothing
 
 
 def test_what_the_free_rule_spared_is_not_probed_in_sets_either() -> None:
@@ -170,9 +177,9 @@ def test_a_refused_rollout_makes_the_question_dead_with_its_round_named() -> Non
     reason = {"stage": "probe_sets", "reason": "rollout of round 2: no north"}
     assert part["dead"].to_pylist() == [reason, reason]
     assert part["sets"].to_pylist() == [None, None]
-    assert dict(stage.counts(part)) == {"rollouts": 0, "tokens": 0}
+    assert dict(stage.counts(part, None)) == {"rollouts": 0, "tokens": 0}
     served = asyncio.run(run_stage(stage, ProbeSets(CFG, Uncertain(NU), 3, -math.inf), whole))
-    assert dict(stage.counts(served)) == {"rollouts": 6, "tokens": 50}
+    assert dict(stage.counts(served, None)) == {"rollouts": 6, "tokens": 50}
 
 
 def test_an_engine_that_is_lost_is_not_taken_for_a_refusal() -> None:
@@ -227,7 +234,7 @@ def test_the_rounds_are_those_of_a_search_over_all_sets(
     expected = brute_force(generator, passages, rounds)
     assert list(zip(made["sets"]["positions"], made["sets"]["gains"], strict=True)) == expected
     # Round i of k asks all passages that are left after i - 1 choices; round 1 is the probe's.
-    assert made["sets"]["rollouts"] == sum(passages - i for i in range(1, len(expected)))
+    assert made["sets"]["rollouts"] == [passages - i if i else 0 for i in range(len(expected))]
     if expected:
         (gains,) = block["gains"].to_pylist()
         assert (expected[0][0], expected[0][1]) == (order(gains)[0], gains[order(gains)[0]])
@@ -249,7 +256,8 @@ def test_a_stricter_search_is_what_admission_makes_of_a_looser_one(
     (strict,) = run(generator, block, max_rounds=few, threshold=high)
     found = loose["sets"]
     admitted = admit_rounds(found["positions"], found["gains"], threshold=high)[:few]
-    assert strict["sets"]["positions"] == admitted
+    kept = admit_rounds(strict["sets"]["positions"], strict["sets"]["gains"], threshold=high)
+    assert kept == admitted
 
 
 @pytest.mark.parametrize("north", [0.1, 0.15])
@@ -265,8 +273,105 @@ def test_a_gain_is_held_against_the_threshold_as_it_is_stored(north: float) -> N
     loose, strict = (
         run(generator, block, threshold=limit)[0]["sets"] for limit in (-math.inf, threshold)
     )
-    admitted = admit_rounds(loose["positions"], loose["gains"], threshold=threshold)
-    assert strict["positions"] == admitted
+    assert strict["positions"] == loose["positions"]
+    fresh = run(generator, block, threshold=threshold, earlier=pa.table({"sets": [loose]}))
+    assert fresh[0]["sets"] == strict
+
+
+def stored(*rows: Mapping[str, Any] | None) -> pa.Table:
+    """Another plan's column of rounds."""
+    return pa.table({"sets": pa.array([row and row["sets"] for row in rows], schema.SETS.type)})
+
+
+@settings(max_examples=80)
+@given(
+    seed=st.integers(0, 10**6),
+    passages=st.integers(0, 4),
+    thresholds=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    rounds=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+)
+def test_rounds_taken_up_from_any_other_plan_are_those_of_a_fresh_computation(
+    seed: int, passages: int, thresholds: tuple[float, float], rounds: tuple[int, int]
+) -> None:
+    generator = Hashed(seed)
+    block = probed(generator, passages=passages)
+    (theirs, ours), (many, few) = thresholds, rounds
+    earlier = stored(*run(generator, block, max_rounds=many, threshold=theirs))
+    fresh = run(generator, block, max_rounds=few, threshold=ours)
+    assert run(generator, block, max_rounds=few, threshold=ours, earlier=earlier) == fresh
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "asked"),
+    [
+        ((5, -math.inf), (2, -math.inf), 0),
+        ((5, -math.inf), (5, 0.25), 0),
+        ((5, 0.125), (5, 0.25), 0),
+        ((3, -math.inf), (5, -math.inf), 0),  # three passages: there is no fourth round
+        ((5, 0.25), (5, 0.2), 0),  # the round that admitted nothing is known: 1/8
+        ((5, 0.25), (5, 0.125), 3),
+        ((2, -math.inf), (3, -math.inf), 3),
+        ((0, -math.inf), (1, -math.inf), 0),  # the first round is the probe's
+    ],
+)
+def test_a_question_is_probed_again_where_the_stored_rounds_do_not_suffice(
+    theirs: tuple[int, float], ours: tuple[int, float], asked: int
+) -> None:
+    generator = Uncertain(NU)
+    block = probed(generator)
+    found = run(generator, block, max_rounds=theirs[0], threshold=theirs[1])
+    generator.asked.clear()
+    run(generator, block, max_rounds=ours[0], threshold=ours[1], earlier=stored(*found, None))
+    assert len(generator.asked) == asked
+
+
+def test_only_the_questions_that_other_plans_lack_are_probed_and_counted() -> None:
+    def counted(max_rounds: int, *earlier: pa.Table) -> tuple[pa.Table, Any]:
+        stage = probe_sets.stage(CFG, {}, max_rounds=max_rounds, threshold=-math.inf)
+        transform = ProbeSets(CFG, generator, max_rounds, -math.inf)
+        known = pa.concat_tables(earlier) if earlier else None
+        part = asyncio.run(run_stage(stage, transform, whole, known))
+        return part, dict(stage.counts(part, known))
+
+    generator = Uncertain(NU)
+    two, three = (probed(generator, passages=n) for n in (2, 3))
+    whole = pa.concat_tables([two, three.set_column(0, "question_id", [["r"]])])
+    whole = whole.append_column(schema.DEAD, pa.array([None, None], schema.DEAD.type))
+    first, made = counted(2)
+    # One rollout of 7 + 1 tokens for two passages, two of them for three.
+    assert made == {"rollouts": 3, "tokens": 24}
+    generator.asked.clear()
+    second, made = counted(3, first.select(["sets"]))
+    assert made == {"rollouts": 3, "tokens": 25}
+    assert len(generator.asked) == 3
+    third, made = counted(2, second.select(["sets"]), first.select(["sets"]))
+    assert made == {"rollouts": 0, "tokens": 0}
+    assert third.equals(first) and len(generator.asked) == 3
+
+
+def test_rounds_of_other_passages_or_probes_are_not_taken_up() -> None:
+    generator = Uncertain(NU)
+    blocks = [
+        probed(generator),
+        probed(generator, passages=2),
+        probed(Uncertain(NU | {(): 0.5})),
+        probed(generator, CFG.model_copy(update={"free_rule_threshold": 0.8})),
+    ]
+    found = [run(generator, block)[0] for block in blocks]
+    assert len({one["sets"]["key"] for one in found}) == len(found)
+    earlier = stored(*found)
+    assert [run(generator, block, earlier=earlier)[0] for block in blocks] == found
+
+
+def test_plans_share_rounds_whatever_their_rounds_and_thresholds() -> None:
+    def family(cfg: ProbeConfig = CFG, model: str = "m", **options: Any) -> Any:
+        return probe_sets.stage(
+            cfg, {"model": model}, **{"max_rounds": 2, "threshold": 0.0, **options}
+        ).family
+
+    assert family() == family(max_rounds=3) == family(threshold=-math.inf)
+    assert family() != family(CFG.model_copy(update={"max_tokens": 5}))
+    assert family() != family(model="other")
 
 
 def test_blocks_of_any_size_give_the_same_rounds() -> None:

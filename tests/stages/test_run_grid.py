@@ -133,7 +133,7 @@ def test_every_model_s_work_is_on_the_ledger(evaluation: Any) -> None:
     ledger = counted(plan, Storage(plan.root))
     assert list(ledger) == [*SCORE_STAGES[:5], "probe", "probe_sets", SCORE_STAGES[5], "answer"]
     assert ledger["probe"]["rollouts"] == 50 * (N + 1)
-    assert ledger["probe_sets"]["rollouts"] == sum(row["sets"]["rollouts"] for row in rows) > 0
+    assert ledger["probe_sets"]["rollouts"] == sum(sum(r["sets"]["rollouts"]) for r in rows) > 0
     for stage in SCORE_STAGES:
         tokens = f"score_tokens_{stage.removeprefix('score_')}"
         read = sum(row[tokens] for row in rows)

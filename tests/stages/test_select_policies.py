@@ -4,17 +4,20 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import schema
 from pipeline.config import ArmsConfig, GridEntry, SelectionConfig
 from pipeline.config.policy import SCORERS, EmptyContext
 from pipeline.core.blend import Blend
+from pipeline.engines.fake import FakeTokenizer
 from pipeline.stages.arms import Arm, grid_arms, main_arms
-from pipeline.stages.select import is_single, single, stage
+from pipeline.stages.select import Select, is_single, single, stage
 from tests.stages.choices import GAINS, PASSAGES, by_policy, choose, kept, probes, row, settings
-from tests.stages.tables import candidate
+from tests.stages.tables import candidate, table
 
 SIGNAL = st.lists(st.none() | st.floats(-1, 1, width=32), max_size=5)
 # By score: 2, 0, 4, 3; 1 was not measured.
@@ -87,13 +90,51 @@ def test_outside_the_pass_rate_s_window_the_fallback_orders_without_a_threshold(
 def test_the_fallback_may_be_any_scorer_and_keeps_the_budget() -> None:
     given_row = row() | {"score_qlm": SCORES}
     handed: dict[str, Any] = {"pass_rate": (0.7, 1.0), "fallback": "qlm"}
-    assert by_policy(given_row, **handed) == [2, 0, 4, 3, 1]
+    assert by_policy(given_row, **handed) == [2, 0, 4, 3]
     assert by_policy(given_row, **handed, top_m=2) == [2, 0]
+
+
+def test_a_fallback_that_measured_nothing_admits_nothing_and_orders_nothing() -> None:
+    policy = SelectionConfig(
+        threshold=0.0, top_m=5, empty_context="top1", pass_rate=(0.7, 1.0), fallback="qlm"
+    )
+    given_row = row() | {"score_qlm": [None] * 5}
+    (arms,) = choose([Arm("it", "policy", policy)], given_row)
+    assert (arms["it"]["admitted"], kept(arms["it"]), arms["it"]["order"]) == (0, [0], None)
 
 
 def test_below_the_limit_of_certainty_the_fallback_orders() -> None:
     for nu0, found in ((0.125, [0, 1, 2, 3, 4]), (0.25, [1, 4, 0])):
         assert by_policy(row(probes=probes(nu0)), nu0_limit=0.25) == found
+
+
+def test_an_arm_and_its_controls_say_where_certainty_alone_handed_over() -> None:
+    policy = SelectionConfig(threshold=0.0, top_m=2, empty_context="frame", nu0_limit=0.25)
+    for nu0, certain in ((0.125, True), (0.25, False)):
+        (arms,) = choose(main_arms(policy), row(probes=probes(nu0)))
+        for name in ("igp", "retriever_same_size", "random_same_size"):
+            assert arms[name]["certain"] is certain
+        assert arms["retriever"]["certain"] is False
+
+
+def test_where_its_gate_hands_over_a_policy_needs_no_gain() -> None:
+    given_row = row([None] * 5, probes=probes(0.125, [None] * 5))
+    assert by_policy(given_row, nu0_limit=0.25, top_m=2) == [0, 1]
+
+
+def test_the_gate_and_the_gains_see_one_and_the_same_uncertainty() -> None:
+    # Under MT = 1: NU(q) = 1/8, below the limit. As probed it is 1/2, above it.
+    u = [[0.125, 0.875], [0.0625, 0.9375], [0.5]]
+    given_row = row([0.0, 0.0], probes=probes(0.5, [0.5, 0.5], u=u))
+    assert by_policy(given_row, nu0_limit=0.25, threshold=0.01) == []
+    assert by_policy(given_row, nu0_limit=0.25, threshold=0.01, ig_max_tokens=1) == [0, 1]
+    assert by_policy(given_row, nu0_limit=0.1, threshold=0.01, ig_max_tokens=1) == [0]
+    # A refusal counts as NU(q) = 3/4: the gate stays shut, and the gains are 3/4 - NU(q | d).
+    refused: dict[str, Any] = {"on_refusal": "treat_as_uncertain", "refusal_nu0": 0.75}
+    certain = row([0.0, 0.0], probes=probes(0.125, [0.5, 0.5], answer=REFUSAL, u=u))
+    assert by_policy(certain, nu0_limit=0.25, threshold=0.3, **refused) == [0, 1]
+    lifted: dict[str, Any] = {"nu0_limit": 0.25, "ig_max_tokens": 1, **refused}
+    assert by_policy(certain, threshold=0.6, **lifted) == [0]  # 11/16 and 1/4
 
 
 REFUSAL = "I'm sorry, but I cannot answer that."
@@ -281,3 +322,27 @@ def test_the_stage_depends_on_arms_seed_format_model_blends_and_only_then_on_ref
         depends_on(on_refusal="fallback", refusal_patterns=["no"]),
     ]
     assert all(one != other for i, one in enumerate(different) for other in different[:i])
+
+
+def test_what_is_counted_is_the_policy_under_test_and_not_the_grid_s_first_arm() -> None:
+    grid = ArmsConfig(
+        top_m=(1, 5),
+        empty_context="top1",
+        grid=(
+            GridEntry(selector="qlm", thresholds=(0.6,)),
+            GridEntry(selector="ig", thresholds=(0.3,)),
+        ),
+    )
+    arms = grid_arms(grid)
+    rows = [row(score_qlm=SCORES), row([-0.5] * 5, score_qlm=SCORES), row([], score_qlm=[])]
+    columns = ["question_id", "question", "candidates", "gains", "score_qlm"]
+    made = Select(arms, settings(), FakeTokenizer())(table(rows, columns))
+    # Of IG 0.3 at M = 5: two passages, none, none. Retrieval order has 5, 5 and none.
+    assert dict(stage(arms, settings()).counts(made)) == {"admitted": 2, "empty": 2}
+    dead = made.append_column("x", pa.nulls(3)).set_column(
+        made.column_names.index("arms"), "arms", pa.nulls(3, schema.ARMS.type)
+    )
+    assert dict(stage(arms, settings()).counts(dead)) == {"admitted": 0, "empty": 0}
+    only = grid_arms(ArmsConfig(top_m=(2,), empty_context="frame"))
+    found = Select(only, settings(), FakeTokenizer())(table(rows, columns))
+    assert dict(stage(only, settings()).counts(found)) == {"admitted": 4, "empty": 1}

@@ -123,6 +123,49 @@ def test_a_replay_under_the_free_rule_measures_nothing() -> None:
     assert replayed(made, ig_max_tokens=1) == [None, None]
 
 
+def test_a_refusal_s_uncertainty_stands_in_place_of_the_replayed_one() -> None:
+    # Cut at one step: NU(q) = 3/4, NU(q | north) = 1/4, NU(q | south) = 1. A refusal has 7/8.
+    u = {"Assistant:": [0.75, 0.25], "north": [0.25], "south": [1.0, 0.0, 0.0]}
+    made = probed(ScriptedGenerator(u), PROBE.model_copy(update={"trace": False}))
+    policy = PolicyOptions(
+        selector="ig", ig_max_tokens=1, on_refusal="treat_as_uncertain", refusal_nu0=0.875
+    )
+    refused = made | {"refused": True}
+    assert signals.of_row(refused, policy, None) == [0.625, -0.125]
+    assert signals.of_row(made, policy, None) == [0.5, -0.25]
+    assert (signals.nu0(refused, policy), signals.nu0(made, policy)) == (0.875, 0.75)
+    assert signals.nu0(made, PolicyOptions(selector="qlm")) == made["probes"]["nu0"] == 0.5
+
+
+@given(refused=st.booleans(), k=st.none() | st.sampled_from(TRACE_KS), steps=st.integers(1, 8))
+def test_gains_and_gate_start_from_one_uncertainty(
+    refused: bool, k: int | None, steps: int
+) -> None:
+    made = probed(fake(), passages=2) | {"refused": refused}
+    options = {"ig_top_k": k, "ig_max_tokens": steps}
+    policy = PolicyOptions.model_validate(
+        {"selector": "ig", "on_refusal": "treat_as_uncertain", "refusal_nu0": 0.5, **options}
+    )
+    nu0, gains = signals.nu0(made, policy), signals.of_row(made, policy, None)
+    plain = PolicyOptions.model_validate({"selector": "ig", **options})
+    unlifted = signals.of_row(made, plain, None)
+    lift = nu0 - signals.nu0(made, plain)
+    assert nu0 == 0.5 or not refused
+    for gain, without in zip(gains, unlifted, strict=True):
+        assert gain is not None and without is not None
+        assert gain == pytest.approx(without + lift, abs=1e-6)
+
+
+def test_the_retriever_s_feature_is_the_rank_where_no_candidate_has_a_score() -> None:
+    unscored = PASSAGES[:3]
+    assert signals.retriever_scores(unscored) == [0.0, -1.0, -2.0]
+    scored = [c | {"score": s} for c, s in zip(unscored, (2.0, None, 0.5), strict=True)]
+    assert signals.retriever_scores(scored) == [2.0, None, 0.5]
+    assert signals.retriever_scores([]) == []
+    blend = Blend(("retriever",), (2.0,), 0.0, (0.0,), (1.0,))
+    assert signals.blended(row([0.0] * 3), blend) == [0.0, -2.0, -4.0]
+
+
 def test_a_blend_weighs_the_retriever_s_score_and_the_certainty_with_each_passage() -> None:
     # Log-odds = 1 + 2 * (score - 1) / 2 + 4 * (-NU): 1 + 1 - 1 for the first passage; the score
     # of the second is not known, the third's NU was not measured.

@@ -173,6 +173,28 @@ def test_the_fingerprint_covers_contents_filter_sample_and_cut(
     assert len(prints) == 11
 
 
+def test_qrels_change_the_snapshot_and_not_the_rows_without_them(
+    given: InputConfig, write: Write
+) -> None:
+    qrels = [write(f"{name}.tsv", [f"q1 0 {name} 1"]) for name in "ab"]
+    plain, one, other = (source.count(cut(), changed(given, qrels=path)) for path in (None, *qrels))
+    assert len({plain.fingerprint, one.fingerprint, other.fingerprint}) == 3
+    assert plain.fingerprint == plain.unjudged == one.unjudged == other.unjudged
+    assert source.count(cut(4), changed(given, qrels=qrels[0])).unjudged != one.unjudged
+
+
+def test_qrels_that_choose_the_questions_change_the_rows(write: Write) -> None:
+    queries = write("queries.jsonl", [{"_id": f"q{i}", "text": "Why?"} for i in range(3)])
+    found = [
+        source.count(
+            cut(), InputConfig(format="beir", questions=queries, qrels=write(f"{q}.tsv", [q]))
+        )
+        for q in ("q1 0 a 1", "q2 0 a 1")
+    ]
+    assert found[0].rows == found[1].rows == 1
+    assert found[0].unjudged != found[1].unjudged
+
+
 def test_the_fingerprint_leaves_out_path_name_and_unused_seed(
     given: InputConfig, tmp_path: Path
 ) -> None:

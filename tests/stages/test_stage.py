@@ -183,6 +183,21 @@ def test_the_first_reason_stays_and_the_part_holds_the_stage_s_own() -> None:
     ]
 
 
+def test_a_refusal_of_an_optional_stage_kills_no_row_and_its_part_still_holds_the_reason() -> None:
+    def refuse_long(table: pa.Table) -> pa.Table:
+        reasons = ["long" if len(q) > 2 else None for q in table["question"].to_pylist()]
+        return measure(table).append_column("error", pa.array(reasons, pa.string()))
+
+    given = block(["a", "bcd", "efg"], dead={2: "before"})
+    part = asyncio.run(run_stage(stage(), refuse_long, given))
+    refused = {"stage": "measure", "reason": "long"}
+    assert part["dead"].to_pylist() == [None, refused, refused]
+    made = join(given, part, of="here", optional=True)
+    assert made["dead"].equals(given["dead"])
+    assert made["length"].to_pylist() == [1, None, None]
+    assert join(given, part, of="here")["dead"].to_pylist()[1] == refused
+
+
 def test_a_part_of_other_questions_is_not_joined() -> None:
     part = asyncio.run(run_stage(stage(), measure, block(["a", "b"])))
     with pytest.raises(ContractError, match="here: a part holds other questions"):

@@ -29,7 +29,7 @@ def heat(found: pl.DataFrame) -> Figure:
     drawn = axes.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for i, j in np.ndindex(*grid.shape):
-        text = style.UNDEFINED if math.isnan(grid[i, j]) else f"{grid[i, j]:.3f}"[1:]
+        text = style.UNDEFINED if math.isnan(grid[i, j]) else _share(float(grid[i, j]))
         colour = "white" if grid[i, j] < middle else "black"
         axes.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
     axes.set_xticks(range(len(mts)), [str(mt) for mt in mts])
@@ -80,7 +80,7 @@ def ndcg(found: pl.DataFrame, spearman: pl.DataFrame) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5))
     for axes in panels[len(budgets) :]:
         axes.set_visible(False)
-    style.legend(figure, panels[0], columns=6)
+    style.legend(figure, *panels, columns=6)
     return figure
 
 
@@ -121,8 +121,13 @@ def stages(ledger: pl.DataFrame) -> Figure:
             axes.bar_label(bars, [_short(value) for value in values], padding=3, fontsize=8)
     _bars(panels, names)
     if len(datasets) > 1:
-        style.legend(figure, panels[0], columns=5)
+        style.legend(figure, *panels, columns=5)
     return figure
+
+
+def _share(value: float) -> str:
+    """Three decimals, without the nought before the point: .250, and 1.000."""
+    return f"{value:.3f}".removeprefix("0")
 
 
 def _bars(panels: Sequence[Axes], names: Sequence[str]) -> None:

@@ -1,6 +1,8 @@
 """F1 against what it costs: the Pareto frontier, the curve over Tp, and its frontier over M."""
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -94,10 +96,8 @@ def budgets(found: pl.DataFrame) -> Figure:
         shown = {0, len(own) - 1, own["f1"].arg_max()}
         for place, row in enumerate(own.to_dicts()):
             if place in shown:
-                tp = row["threshold"]
-                text = f"Tp {tp:g}" if points.finite(tp) else "reorder"
                 axes.annotate(
-                    text,
+                    points.threshold_text(row["threshold"]),
                     (row["tk"], row["f1"]),
                     (5, 6),
                     textcoords="offset points",
@@ -120,24 +120,30 @@ def budgets(found: pl.DataFrame) -> Figure:
 
 
 class _Axis:
-    """Places of thresholds on an axis that has room for "reorder only" at its left."""
+    """Places of thresholds on an axis: -inf (reorder only) left of the finite ones, inf (nothing
+    is admitted) right of them, each as far off as the widest gap between two."""
 
     def __init__(self, found: pl.DataFrame) -> None:
-        self._finite = sorted({v for v in found["threshold"] if points.finite(v)})
-        gaps = [b - a for a, b in zip(self._finite, self._finite[1:], strict=False)]
-        self._left = self._finite[0] - max([*gaps, 0.02])
-        self._infinite = any(not points.finite(v) for v in found["threshold"])
+        values = sorted(found["threshold"].unique())
+        finite = [value for value in values if math.isfinite(value)]
+        gap = max([*(b - a for a, b in pairwise(finite)), 0.02])
+        beyond = {-math.inf: finite[0] - gap, math.inf: finite[-1] + gap}
+        self._place: dict[float, float] = {v: beyond.get(v, v) for v in values}
+        self._text = {
+            at: f"{style.MINUS}∞" if value < 0 else "∞"
+            for value, at in self._place.items()
+            if math.isinf(value)
+        }
 
     def place(self, threshold: float) -> float:
-        return threshold if points.finite(threshold) else self._left
+        return self._place[threshold]
 
     def show(self, axes: Axes) -> None:
-        ticks = [*([self._left] if self._infinite else []), *self._finite]
-        crowded = len(ticks) > 12
-        kept = ticks[:1] + ticks[1::2] if crowded else ticks
-        axes.xaxis.set_major_locator(FixedLocator(kept))
-        text = {self._left: f"{style.MINUS}∞"} if self._infinite else {}
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: text.get(x, f"{x:g}")))
+        ticks = list(self._place.values())
+        if len(ticks) > 12:
+            ticks = sorted({ticks[0], *ticks[1::2], *self._text})
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: self._text.get(x, f"{x:g}")))
         axes.yaxis.set_major_locator(MaxNLocator(5))
 
 

@@ -78,15 +78,18 @@ def canvas(
     return figure, list(axes.flat)
 
 
-def legend(figure: Figure, axes: Axes, *, columns: int = 3) -> None:
-    """One legend under the whole figure, where it covers nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
+def legend(figure: Figure, *panels: Axes, columns: int = 3) -> None:
+    """One legend under the whole figure, where it covers nothing: each name of its panels once."""
+    found: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
         figure.legend(
-            handles,
-            labels,
+            list(found.values()),
+            list(found),
             loc="outside lower center",
-            ncols=min(columns, len(labels)),
+            ncols=min(columns, len(found)),
             fontsize=9,
             frameon=False,
         )

@@ -1,0 +1,101 @@
+"""One arm's evidence in a finished run as rows for the writers: rankings, judgements, contexts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from pipeline.readers import InputError
+from pipeline.report.finished import Finished
+
+Row = dict[str, Any]
+_SCHEMA = {
+    "question_id": pl.String,
+    "question": pl.String,
+    "arm": pl.String,
+    "rank": pl.Int64,
+    "position": pl.Int64,
+    "passage_id": pl.String,
+    "title": pl.String,
+    "score": pl.Float64,
+    "tokens": pl.Int64,
+    "text": pl.String,
+}
+
+
+def check_arm(run: Finished, arm: str) -> None:
+    """InputError unless the run's rows hold the evidence of such an arm.
+
+    Those of the oracle's hold all its trials, one a candidate.
+    """
+    known = [str(a["arm"]) for a in run.arms if a["kind"] != "oracle"]
+    if arm not in known:
+        raise InputError(
+            f"arm {arm!r}: {run.storage.root} keeps no evidence of it; allowed: {', '.join(known)}"
+        )
+
+
+def questions(run: Finished) -> Iterator[Row]:
+    """Every question with its golden answers and metadata."""
+    return _rows(run, ("question_id", "question", "golden_answers", "metadata"))
+
+
+def contexts(run: Finished, arm: str) -> Iterator[tuple[str, str, list[Row]]]:
+    """(question id, question, evidence in prompt order) of every question.
+
+    A piece of evidence has position, tokens, passage_id, title, text and retrieval's score.
+    """
+    for row in _rows(run, ("question_id", "question", "candidates", "arms")):
+        (chosen,) = (made for made in row["arms"] if made["arm"] == arm)
+        pieces = []
+        for piece in chosen["evidence"]:
+            candidate = row["candidates"][piece["position"]]
+            text = candidate["text"] if piece["text"] is None else piece["text"]
+            pieces.append({**candidate, **piece, "text": text})
+        yield row["question_id"], row["question"], pieces
+
+
+def rankings(run: Finished, arm: str) -> Iterator[tuple[str, list[tuple[str, float | None]]]]:
+    """(question id, passages in prompt order). They have no score: the rank alone is the arm's."""
+    for question_id, _, pieces in contexts(run, arm):
+        yield question_id, [(piece["passage_id"], None) for piece in pieces]
+
+
+def judgements(run: Finished) -> Iterator[tuple[str, dict[str, int]]]:
+    """(question id, grade by passage id) of the questions that are judged; labels are no grades.
+
+    InputError where none is.
+    """
+    judged = False
+    for row in _rows(run, ("question_id", "judgements")):
+        grades = {
+            judgement["passage_id"]: judgement["relevance"]
+            for judgement in row["judgements"] or ()
+            if judgement["relevance"] is not None
+        }
+        if grades:
+            judged = True
+            yield row["question_id"], grades
+    if not judged:
+        raise InputError(f"{run.storage.root}: no question has graded judgements: drop qrels")
+
+
+def evidence(run: Finished, arm: str) -> pl.DataFrame:
+    """A row a passage of the arm's evidence; rank from 1, position from 0 in retrieval order."""
+    rows = [
+        {
+            "question_id": question_id,
+            "question": question,
+            "arm": arm,
+            "rank": rank,
+            **{name: piece[name] for name in list(_SCHEMA)[4:]},
+        }
+        for question_id, question, pieces in contexts(run, arm)
+        for rank, piece in enumerate(pieces, 1)
+    ]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _rows(run: Finished, columns: tuple[str, ...]) -> Iterator[Row]:
+    for part in run.parts(columns):
+        yield from part.to_pylist()
