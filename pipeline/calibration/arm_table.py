@@ -29,8 +29,11 @@ class ArmTable:
 
 
 def arm_table(measured: pl.DataFrame, named: Sequence[str]) -> ArmTable:
-    """The table of a frame as frames.arms makes it; ValueError where it is no whole one, or lacks
-    one of the named arms."""
+    """The table of a frame with question_id, arm, f1 (NaN = undefined) and prompt_tokens.
+
+    ValueError on a missing column, an unknown name, an arm without a question or with one twice,
+    or no question with F1 for every arm.
+    """
     for name in ("question_id", "arm", "f1", "prompt_tokens"):
         if name not in measured.columns:
             present = ", ".join(measured.columns)

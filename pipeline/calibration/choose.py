@@ -117,9 +117,8 @@ def choose(
     baseline: the arm to beat; it also competes. Where it breaks a budget of tokens, the best of
               `retrieval_order` (arms that only cut the retriever's list) within it stands in.
 
-    Equal arms are told apart by the other number, then by their order in the frame. ValueError on
-    a missing column, an unknown arm, an arm without a question or with one twice, no question
-    with F1 for every arm, or a budget that neither baseline nor retrieval order meets.
+    Equal arms are told apart by the other number, then by their order in the frame. ValueError of
+    arm_table, and on a budget that neither the baseline nor retrieval order meets.
     """
     table = arm_table(measured, (baseline, *retrieval_order))
     base = _standard(table, target, table.arms.index(baseline), retrieval_order)

@@ -1,5 +1,6 @@
 """The sections of a report: which tables and figures stand together, and in which order."""
 
+import math
 from collections.abc import Iterator
 
 import polars as pl
@@ -24,8 +25,8 @@ HEAT = (
     "intervals."
 )
 NDCG = (
-    "{}: NDCG@5 of each policy's order against its F1, a panel a budget, with their rank "
-    "correlation over methods. Policies that differ in Tp alone have one order."
+    "{}: NDCG@5 of each method's order against the F1 of its arm that only reorders, a panel a "
+    "budget, with their rank correlation. Arms that differ in Tp alone have one order, one point."
 )
 IG = "{}: information gain of the candidates by kind; the shares of each kind sum to 1."
 STAGES = "Seconds and model tokens a question of each durable stage."
@@ -60,7 +61,8 @@ def _thresholds(arms: pl.DataFrame) -> Iterator[Drawn]:
 
 def _heat(name: str, cells: pl.DataFrame) -> Drawn:
     row = cells.row(0, named=True)
-    tp = points.threshold_text(row["threshold"])
+    only_reorders = row["threshold"] == -math.inf
+    tp = "reordering alone" if only_reorders else points.threshold_text(row["threshold"])
     return _drawn(f"heat-{name}", HEAT.format(name, tp, row["top_m"]), detail.heat(cells))
 
 
