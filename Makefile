@@ -14,7 +14,7 @@ demo: index model  ## information gain pruning over examples/ with a real model 
 
 test: env model  ## every test: unit, property, contract, end to end
 	@echo "== tests"
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: env  ## style, types, import rules
 	@echo "== ruff, mypy, lint-imports"
