@@ -14,7 +14,8 @@ demo: index model  ## information gain pruning over examples/ with a real model 
 
 test: env model  ## every test: unit, property, contract, end to end
 	@echo "== tests"
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -m "not engine and not cluster" -n 2 --dist loadfile
+	$(PY) -m pytest -m "engine or cluster"
 
 check: env  ## style, types, import rules
 	@echo "== ruff, mypy, lint-imports"

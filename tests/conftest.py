@@ -16,12 +16,6 @@ settings.load_profile("shared-machine")
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow files first, so that parallel workers end together."""
-    slow = ("engine", "cluster")
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in slow))
-
-
 @pytest.fixture(scope="session")
 def demo_folder() -> Path:
     """SmolLM2-135M-Instruct; a test that needs it fails where `make model` has not run."""

@@ -8,6 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from jobs import evaluate
+from pipeline import driver
+from pipeline.config import EvaluateConfig
 from tests.jobs.runs import finished_rows, job, only_run, overrides, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.engine]
@@ -135,9 +138,9 @@ def test_a_sweep_replays_k_and_mt_from_one_probe_pass(evaluated: Path) -> None:
     ],
 )
 def test_a_bad_grid_or_input_is_one_line_and_exit_code_2(
-    change: str, said: str, tmp_path: Path
+    change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = job("evaluate", "demo", [f"run.root={tmp_path}", *FAKES, change])
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if '"error"' in line]
+    arguments = ["conf/evaluate/demo.yaml", f"run.root={tmp_path}", *FAKES, change]
+    assert driver.main("", EvaluateConfig, evaluate.run, arguments) == driver.USAGE
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if '"error"' in line]
     assert said in json.loads(line)["message"]
