@@ -1,4 +1,7 @@
-"""Every generator engine keeps the same contract; the real ones agree on the same numbers."""
+"""Every generator engine keeps the same contract; the real ones agree on the same numbers.
+
+The contract is checked on a tiny random model, the numbers on the demo model.
+"""
 
 import asyncio
 import json
@@ -91,12 +94,15 @@ def running(variant: str, folder: Path) -> Iterator[Subject]:
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
-def subject(request: pytest.FixtureRequest, demo_folder: Path) -> Iterator[Subject]:
-    with running(request.param, demo_folder) as made:
+def subject(request: pytest.FixtureRequest, tiny_folder: Path) -> Iterator[Subject]:
+    with running(request.param, tiny_folder) as made:
         yield made
 
 
-of_real_engines = pytest.mark.parametrize("subject", REAL, indirect=True)
+@pytest.fixture(scope="module", params=REAL)
+def speaker(request: pytest.FixtureRequest, demo_folder: Path) -> Iterator[Subject]:
+    with running(request.param, demo_folder) as made:
+        yield made
 
 
 def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
@@ -111,10 +117,9 @@ def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
         assert (rollout.margin_T >= 0).all()
 
 
-@of_real_engines
-def test_a_rollout_ends_at_its_first_end_token_and_counts_it(subject: Subject) -> None:
-    stop_ids = subject.generator.tokenizer.stop_ids
-    rollouts = subject.rollouts(PROMPTS)
+def test_a_rollout_ends_at_its_first_end_token_and_counts_it(speaker: Subject) -> None:
+    stop_ids = speaker.generator.tokenizer.stop_ids
+    rollouts = speaker.rollouts(PROMPTS)
     assert any(len(rollout.token_ids) < MT for rollout in rollouts)
     for rollout in rollouts:
         ends = [token in stop_ids for token in rollout.token_ids]
@@ -184,12 +189,11 @@ def test_a_trace_has_every_k_and_agrees_with_the_uncertainty(subject: Subject) -
         assert nu == pytest.approx(normalised_uncertainty(rollout.u_T), abs=1e-6)
 
 
-@of_real_engines
-def test_the_golden_rollouts_come_out_to_four_digits(subject: Subject, shared: Path) -> None:
+def test_the_golden_rollouts_come_out_to_four_digits(speaker: Subject, shared: Path) -> None:
     golden = json.loads((shared / "notes" / "golden_igp.json").read_text())
     assert (golden["K"], golden["MT"]) == (128, MT)
     records = [pair[kind] for pair in golden["pairs"] for kind in ("unconditional", "conditional")]
-    rollouts = subject.rollouts([record["prompt"] for record in records])
+    rollouts = speaker.rollouts([record["prompt"] for record in records])
     for record, rollout in zip(records, rollouts, strict=True):
         assert list(rollout.token_ids) == record["tokens"]
         assert len(rollout.token_ids) == record["T"]
@@ -205,11 +209,10 @@ def reference(demo_folder: Path) -> list[Rollout]:
         return made.rollouts(PROMPTS)
 
 
-@of_real_engines
 def test_the_real_engines_agree_with_the_plain_loop(
-    subject: Subject, reference: list[Rollout]
+    speaker: Subject, reference: list[Rollout]
 ) -> None:
-    for a, b in zip(subject.rollouts(PROMPTS), reference, strict=True):
+    for a, b in zip(speaker.rollouts(PROMPTS), reference, strict=True):
         assert a.token_ids == b.token_ids
         nu_a, nu_b = normalised_uncertainty(a.u_T), normalised_uncertainty(b.u_T)
         assert nu_a == pytest.approx(nu_b, abs=1e-4)
