@@ -3,11 +3,12 @@
 import math
 import os
 import re
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pipeline.config.base import Frozen, Path
+from pipeline.config.scorers import ScorerName
 
 
 class ProbeConfig(Frozen):
@@ -25,32 +26,10 @@ class ProbeConfig(Frozen):
     )
 
 
-SCORERS = (
-    "bi_encoder",
-    "cross_encoder",
-    "qlm",
-    "qlm_gain",
-    "yes_no",
-    "answer_pmi",
-    "answer_prior",
-    "coverage",
-)
+SCORERS: tuple[str, ...] = get_args(ScorerName)
 """What stages/score.py can compute; the column of each is score_<name>."""
 
-Selector = Literal[
-    "retriever",
-    "ig",
-    "set_aware",
-    "blend",
-    "bi_encoder",
-    "cross_encoder",
-    "qlm",
-    "qlm_gain",
-    "yes_no",
-    "answer_pmi",
-    "answer_prior",
-    "coverage",
-]
+Selector = Literal["retriever", "ig", "set_aware", "blend", ScorerName]
 EmptyContext = Literal["frame", "closed_book", "top1", "abstain"]
 
 

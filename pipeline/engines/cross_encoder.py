@@ -11,7 +11,7 @@ import torch
 
 from pipeline.config import CrossEncoderConfig
 from pipeline.engines.base import Floats, ModelNotFound, first_line
-from pipeline.engines.window import encoder_window
+from pipeline.engines.encoders import encoder_window, load_whole
 
 KEY = "scorers.cross_encoder"
 
@@ -87,18 +87,4 @@ def _load(cfg: CrossEncoderConfig) -> Any:
     """The classifier; ModelNotFound where it lacks weights, such as those of its head."""
     from transformers import AutoModelForSequenceClassification
 
-    try:
-        model, loaded = AutoModelForSequenceClassification.from_pretrained(
-            cfg.model,
-            revision=cfg.revision,
-            dtype=getattr(torch, cfg.dtype),
-            output_loading_info=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"{KEY}.model {cfg.model!r}: {first_line(error)}") from None
-    if missing := sorted(loaded["missing_keys"]):
-        raise ModelNotFound(
-            f"{KEY}.model {cfg.model!r}: its weights lack {len(missing)} that a cross-encoder "
-            f"needs, {missing[0]} first"
-        )
-    return model
+    return load_whole(AutoModelForSequenceClassification, cfg, key=KEY)

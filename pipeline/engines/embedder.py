@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.config import EmbedderConfig
 from pipeline.engines import models
 from pipeline.engines.base import Floats, ModelNotFound, first_line
-from pipeline.engines.window import encoder_window
+from pipeline.engines.encoders import encoder_window, load_whole
 
 Kind = Literal["query", "passage"]
 FAKE_DIMENSIONS = 64
@@ -143,25 +143,9 @@ class _Transformers:
 
 def _load(cfg: EmbedderConfig) -> Any:
     """The encoder; ModelNotFound where it has none, or lacks weights that the vectors rest on."""
-    import torch
     from transformers import AutoModel
 
-    try:
-        model, loaded = AutoModel.from_pretrained(
-            cfg.model,
-            revision=cfg.revision,
-            dtype=getattr(torch, cfg.dtype),
-            output_loading_info=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"embedder.model {cfg.model!r}: {first_line(error)}") from None
-    missing = sorted(name for name in loaded["missing_keys"] if not name.startswith("pooler."))
-    if missing:
-        raise ModelNotFound(
-            f"embedder.model {cfg.model!r}: its weights lack {len(missing)} that the encoder "
-            f"needs, {missing[0]} first"
-        )
-    return model
+    return load_whole(AutoModel, cfg, key="embedder", spare="pooler.")
 
 
 class _Fake:

@@ -2,7 +2,8 @@
 
 Such files (DPR, ALCE, FlashRAG's retrieval cache) reach gigabytes. Only the brackets, quotes and
 commas are looked at here, so memory holds one entry and each entry knows its line; what stands
-between them is parsed, and refused, like a line of JSON Lines.
+between them is parsed, and refused, like a line of JSON Lines. (ijson streams too, but cannot say
+on which line an entry or an error stands.)
 """
 
 import re

@@ -4,9 +4,11 @@ A further scorer is one entry of SCORERS, one name in the config's ScorerName, a
 the schema.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from pipeline.config import GeneratorConfig, ProbeConfig, ScorersConfig
 from pipeline.engines import scorer_models
@@ -88,21 +90,8 @@ def _qlm(settings: Settings) -> Stage:
     def build(engines: Engines) -> Transform:
         return score_likelihood.Qlm(engines.likelihood, passage_format, max_passage_tokens=limit)
 
-    return Stage(
-        name="score_qlm",
-        needs=("question", "candidates"),
-        adds=score_likelihood.QLM,
-        depends_on={
-            "model": settings.likelihood,
-            "prompts": render.fingerprint(render.QLM_TEMPLATES),
-            "passage_format": passage_format,
-            "max_passage_tokens": limit,
-        },
-        build=build,
-        pool="likelihood",
-        durable=True,
-        counts=counts("qlm"),
-    )
+    asked = {"prompts": render.fingerprint(render.QLM_TEMPLATES), "max_passage_tokens": limit}
+    return _likelihood("qlm", settings, build, score_likelihood.QLM, asked)
 
 
 def _yes_no(settings: Settings) -> Stage:
@@ -114,21 +103,8 @@ def _yes_no(settings: Settings) -> Stage:
     def build(engines: Engines) -> Transform:
         return score_likelihood.YesNo(engines.likelihood, passage_format, template=template)
 
-    return Stage(
-        name="score_yes_no",
-        needs=("question", "candidates"),
-        adds=score_likelihood.YES_NO,
-        depends_on={
-            "model": settings.likelihood,
-            "prompts": render.fingerprint(render.YES_NO_TEMPLATES),
-            "passage_format": passage_format,
-            "template": template,
-        },
-        build=build,
-        pool="likelihood",
-        durable=True,
-        counts=counts("yes_no"),
-    )
+    asked = {"prompts": render.fingerprint(render.YES_NO_TEMPLATES), "template": template}
+    return _likelihood("yes_no", settings, build, score_likelihood.YES_NO, asked)
 
 
 def _answer_pmi(settings: Settings) -> Stage:
@@ -139,20 +115,35 @@ def _answer_pmi(settings: Settings) -> Stage:
     def build(engines: Engines) -> Transform:
         return score_likelihood.AnswerPmi(engines.likelihood, passage_format, template=template)
 
+    asked = {"prompts": render.fingerprint(render.PROBE_TEMPLATES), "template": template}
+    return _likelihood(
+        "answer_pmi", settings, build, score_likelihood.ANSWER_PMI, asked, needs=("probes",)
+    )
+
+
+def _likelihood(
+    scorer: str,
+    settings: Settings,
+    build: Callable[[Engines], Transform],
+    adds: pa.Schema,
+    asked: Mapping[str, Any],
+    *,
+    needs: tuple[str, ...] = (),
+) -> Stage:
+    """A scorer that asks the language model; `asked` is what it asks, for the fingerprint."""
     return Stage(
-        name="score_answer_pmi",
-        needs=("question", "candidates", "probes"),
-        adds=score_likelihood.ANSWER_PMI,
+        name=f"score_{scorer}",
+        needs=("question", "candidates", *needs),
+        adds=adds,
         depends_on={
             "model": settings.likelihood,
-            "prompts": render.fingerprint(render.PROBE_TEMPLATES),
-            "passage_format": passage_format,
-            "template": template,
+            "passage_format": settings.probe.passage_format,
+            **asked,
         },
         build=build,
         pool="likelihood",
         durable=True,
-        counts=counts("answer_pmi"),
+        counts=counts(scorer),
     )
 
 

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from pipeline.config import ArmsConfig, GridEntry, PolicyOptions, SelectionConfig
 from pipeline.config.policy import SCORERS, Selector
-from pipeline.config.scorers import ScorerName
+from pipeline.core.blend import SIGNALS
+from pipeline.stages import score
 
 
 def options(**given: Any) -> PolicyOptions:
@@ -18,7 +19,8 @@ def options(**given: Any) -> PolicyOptions:
 
 def test_the_selectors_are_four_of_their_own_and_every_scorer() -> None:
     assert set(get_args(Selector)) == {"retriever", "ig", "set_aware", "blend", *SCORERS}
-    assert get_args(ScorerName) == SCORERS
+    assert set(score.SCORERS) == set(SCORERS)
+    assert set(SIGNALS) == {"retriever", "ig", "neg_nu", *SCORERS}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
