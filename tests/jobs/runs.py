@@ -48,21 +48,6 @@ def command(arguments: list[str]) -> list[str]:
     return [sys.executable, "jobs/offline_igp.py", str(DEMO), *arguments]
 
 
-def job(
-    name: str, config: str, arguments: list[str], timeout: float = 240
-) -> "subprocess.CompletedProcess[str]":
-    """Runs a job with one of its config files, as a user types it."""
-    return subprocess.run(
-        [sys.executable, f"jobs/{name}.py", f"conf/{name}/{config}.yaml", *arguments],
-        cwd=REPOSITORY,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
 def environment() -> dict[str, str]:
     """This process's environment, without a cluster to join."""
     return {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
@@ -70,8 +55,15 @@ def environment() -> dict[str, str]:
 
 def run(arguments: list[str], timeout: float = 240) -> "subprocess.CompletedProcess[str]":
     """Runs the main job to its end."""
+    return job("offline_igp", "demo", arguments, timeout)
+
+
+def job(
+    name: str, config: str, arguments: list[str], timeout: float = 240
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a job with one of its config files to its end, as a user types it."""
     return subprocess.run(
-        command(arguments),
+        [sys.executable, f"jobs/{name}.py", f"conf/{name}/{config}.yaml", *arguments],
         cwd=REPOSITORY,
         env=environment(),
         capture_output=True,
