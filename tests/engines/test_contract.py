@@ -105,6 +105,12 @@ def speaker(request: pytest.FixtureRequest, demo_folder: Path) -> Iterator[Subje
         yield made
 
 
+@pytest.fixture(scope="module")
+def spoken(speaker: Subject) -> list[Rollout]:
+    """The speaker's rollouts of PROMPTS."""
+    return speaker.rollouts(PROMPTS)
+
+
 def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
     subject: Subject,
 ) -> None:
@@ -117,11 +123,12 @@ def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
         assert (rollout.margin_T >= 0).all()
 
 
-def test_a_rollout_ends_at_its_first_end_token_and_counts_it(speaker: Subject) -> None:
+def test_a_rollout_ends_at_its_first_end_token_and_counts_it(
+    speaker: Subject, spoken: list[Rollout]
+) -> None:
     stop_ids = speaker.generator.tokenizer.stop_ids
-    rollouts = speaker.rollouts(PROMPTS)
-    assert any(len(rollout.token_ids) < MT for rollout in rollouts)
-    for rollout in rollouts:
+    assert any(len(rollout.token_ids) < MT for rollout in spoken)
+    for rollout in spoken:
         ends = [token in stop_ids for token in rollout.token_ids]
         assert not any(ends[:-1])
         assert ends[-1] or len(ends) == MT
@@ -210,9 +217,9 @@ def reference(demo_folder: Path) -> list[Rollout]:
 
 
 def test_the_real_engines_agree_with_the_plain_loop(
-    speaker: Subject, reference: list[Rollout]
+    spoken: list[Rollout], reference: list[Rollout]
 ) -> None:
-    for a, b in zip(speaker.rollouts(PROMPTS), reference, strict=True):
+    for a, b in zip(spoken, reference, strict=True):
         assert a.token_ids == b.token_ids
         nu_a, nu_b = normalised_uncertainty(a.u_T), normalised_uncertainty(b.u_T)
         assert nu_a == pytest.approx(nu_b, abs=1e-4)
