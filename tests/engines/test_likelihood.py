@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,14 +103,20 @@ def test_each_target_token_has_one_log_probability(subject: Subject) -> None:
         assert (values <= 0).all()
 
 
-def _by_hand(folder: Path, prefix: Sequence[int], target: Sequence[int]) -> Floats:
-    """One unpadded forward pass over everything, in float64 after the logits."""
+@cache
+def _loaded(folder: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def _by_hand(folder: Path, prefix: Sequence[int], target: Sequence[int]) -> Floats:
+    """One unpadded forward pass over everything, in float64 after the logits."""
+    import torch
+
     with torch.inference_mode():
-        logits_TV = model(torch.tensor([[*prefix, *target]])).logits[0].double()
+        logits_TV = _loaded(folder)(torch.tensor([[*prefix, *target]])).logits[0].double()
     logp_TV = torch.log_softmax(logits_TV, dim=-1)
     rows = range(len(prefix) - 1, len(prefix) + len(target) - 1)
     return np.array([logp_TV[t, i] for t, i in zip(rows, target, strict=True)], np.float32)

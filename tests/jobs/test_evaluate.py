@@ -1,4 +1,4 @@
-"""From many arms to a policy, as processes: evaluate, sweep, calibrate, the main job with it."""
+"""From many arms to a policy: evaluate, sweep, calibrate, the main job with it."""
 
 import json
 import re
@@ -11,9 +11,9 @@ import pytest
 from jobs import evaluate
 from pipeline import driver
 from pipeline.config import EvaluateConfig
-from tests.jobs.runs import finished_rows, job, only_run, overrides, run
+from tests.jobs.runs import finished_rows, job, job_here, only_run, overrides, run_here
 
-pytestmark = [pytest.mark.cluster, pytest.mark.engine]
+pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.usefixtures("local_ray")]
 FAKES = [
     *("generator.engine=fake", "generator.model=fake"),
     *("scorers.bi_encoder.engine=fake", "scorers.bi_encoder.model=fake"),
@@ -56,7 +56,7 @@ def test_equal_prompts_are_generated_once(evaluated: Path) -> None:
 
 def test_other_arms_find_the_scores_probes_and_answers_of_before(evaluated: Path) -> None:
     kept = {p: p.stat().st_mtime_ns for p in evaluated.glob("stages/*/**/part-*.parquet")}
-    done = job(
+    done = job_here(
         "evaluate",
         "demo",
         [f"run.root={evaluated}", "run.name=more", "arms.top_m=[1, 2, 3, 5]", *FAKES],
@@ -75,12 +75,12 @@ def test_a_choice_among_the_arms_is_a_policy_of_the_main_job(
     evaluated: Path, tmp_path: Path
 ) -> None:
     folder = only_run(evaluated, "demo-examples")
-    done = job("calibrate", "choose", [f"run={folder}", f"output={tmp_path / 'policy'}"])
+    done = job_here("calibrate", "choose", [f"run={folder}", f"output={tmp_path / 'policy'}"])
     assert done.returncode == 0, done.stderr
     # A fake model's arms differ by chance alone: the verdict must say so and keep the baseline.
     assert done.stdout.startswith("nothing beats retriever M5")
     policy = tmp_path / "policy" / "policy.yaml"
-    again = run([*overrides(tmp_path), f"policy={policy}", "selection=null"])
+    again = run_here([*overrides(tmp_path), f"policy={policy}", "selection=null"])
     assert again.returncode == 0, again.stderr
     rows = finished_rows(only_run(tmp_path / "out")).to_pylist()
     assert rows[0]["arms"][0]["arm"] == "retriever"
@@ -90,7 +90,7 @@ def test_a_choice_among_the_arms_is_a_policy_of_the_main_job(
 def test_a_quantile_admits_the_share_that_was_asked_for(evaluated: Path, tmp_path: Path) -> None:
     folder = only_run(evaluated, "demo-examples")
     asked = ["quantile.share=0.3", f"run={folder}", f"output={tmp_path / 'policy'}"]
-    done = job("calibrate", "quantile", asked)
+    done = job_here("calibrate", "quantile", asked)
     assert done.returncode == 0, done.stderr
     threshold = json.loads((tmp_path / "policy" / "calibration.json").read_text())["threshold"]
     gains = [gain for gains in finished_rows(folder)["gains"].to_pylist() for gain in gains]
@@ -100,11 +100,13 @@ def test_a_quantile_admits_the_share_that_was_asked_for(evaluated: Path, tmp_pat
 
 def test_a_blend_is_fitted_and_measured_as_an_arm(evaluated: Path, tmp_path: Path) -> None:
     folder = only_run(evaluated, "demo-examples")
-    done = job("calibrate", "blend", [f"run={folder}", f"output={tmp_path / 'blend'}"])
+    done = job_here("calibrate", "blend", [f"run={folder}", f"output={tmp_path / 'blend'}"])
     assert done.returncode == 0, done.stderr
     assert "out of fold on" in done.stdout
     grid = f"arms.grid=[{{selector: blend, blend: {tmp_path}/blend/blend.json, thresholds: [0.0]}}]"
-    again = job("evaluate", "demo", [f"run.root={evaluated}", "run.name=blended", grid, *FAKES])
+    again = job_here(
+        "evaluate", "demo", [f"run.root={evaluated}", "run.name=blended", grid, *FAKES]
+    )
     assert again.returncode == 0, again.stderr
     row = finished_rows(only_run(evaluated, "blended-examples")).to_pylist()[0]
     assert "probes" not in row
@@ -115,7 +117,7 @@ def test_a_sweep_replays_k_and_mt_from_one_probe_pass(evaluated: Path) -> None:
     ranges = ["sweep.top_k=[8, 128]", "sweep.max_tokens=[4, 32]", "sweep.thresholds=[-.inf, 0.05]"]
     (index,) = (evaluated / "indexes").glob("bm25-*")
     arguments = [f"run.root={evaluated}", f"retriever.index={index}", *FAKES[:2], *ranges]
-    done = job("sweep", "demo", arguments)
+    done = job_here("sweep", "demo", arguments)
     assert done.returncode == 0, done.stderr
     folder = only_run(evaluated, "sweep")
     assert "rollouts 300, one pass per (K, MT) would be 1200" in done.stdout

@@ -20,11 +20,12 @@ from tests.jobs.runs import (
     only_run,
     overrides,
     run,
+    run_here,
     start,
     wait_for_parts,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("local_ray")]
 SLOW = "delay=0.4"
 
 
@@ -48,7 +49,7 @@ def test_a_killed_driver_loses_nothing_and_doubles_nothing(
     assert not (only_run(tmp_path / "out") / "_SUCCESS").exists()
 
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/*/part-*.parquet")}
-    again = run(overrides(tmp_path))
+    again = run_here(overrides(tmp_path))
     assert again.returncode == 0, again.stderr
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
     rows = finished_rows(only_run(tmp_path / "out"))
@@ -67,7 +68,7 @@ def test_a_stopped_driver_gives_its_leases_back_and_can_go_on(
     assert process.wait(60) == 1
     assert none_left(processes)
     assert list((tmp_path / "out").rglob("lease.json")) == []
-    again = run(overrides(tmp_path))
+    again = run_here(overrides(tmp_path))
     assert again.returncode == 0, again.stderr
     mine, theirs = (finished_rows(only_run(root)) for root in (tmp_path / "out", undisturbed))
     assert as_text(mine) == as_text(theirs)
@@ -75,7 +76,7 @@ def test_a_stopped_driver_gives_its_leases_back_and_can_go_on(
 
 def test_a_repeated_run_does_nothing(undisturbed: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
-    again = run(overrides(undisturbed.parent))
+    again = run_here(overrides(undisturbed.parent))
     assert again.returncode == 0
     assert "was complete" in again.stdout
     after = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
@@ -88,7 +89,7 @@ def test_another_threshold_and_budget_make_no_rollout(undisturbed: Path) -> None
     changed = overrides(
         undisturbed.parent, run__name="other", selection__threshold=0.2, selection__top_m=1
     )
-    done = run(changed)
+    done = run_here(changed)
     assert done.returncode == 0, done.stderr
     assert sorted(undisturbed.glob("stages/probe-*")) == probes
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
@@ -99,7 +100,7 @@ def test_another_threshold_and_budget_make_no_rollout(undisturbed: Path) -> None
 def test_an_infinite_threshold_only_reorders_and_is_written_as_strict_json(
     undisturbed: Path,
 ) -> None:
-    done = run(overrides(undisturbed.parent, run__name="rerank", selection__threshold="-.inf"))
+    done = run_here(overrides(undisturbed.parent, run__name="rerank", selection__threshold="-.inf"))
     assert done.returncode == 0, done.stderr
     folder = only_run(undisturbed, "rerank")
     manifest = json.loads((folder / "manifest.json").read_text(), parse_constant=pytest.fail)
@@ -111,7 +112,7 @@ def test_an_infinite_threshold_only_reorders_and_is_written_as_strict_json(
 
 def test_more_resamples_change_the_intervals_of_a_finished_run(undisturbed: Path) -> None:
     before = json.loads((only_run(undisturbed) / "metrics.json").read_text())
-    again = run(overrides(undisturbed.parent, evaluation__bootstrap_samples=300))
+    again = run_here(overrides(undisturbed.parent, evaluation__bootstrap_samples=300))
     assert again.returncode == 0, again.stderr
     after = json.loads((only_run(undisturbed) / "metrics.json").read_text())
     assert after["arms"][3]["f1"]["value"] == before["arms"][3]["f1"]["value"]
@@ -139,7 +140,7 @@ def test_the_run_directory_holds_what_it_should(undisturbed: Path) -> None:
 
 def test_dead_questions_fail_the_run_after_everything_else_is_written(tmp_path: Path) -> None:
     changed = overrides(tmp_path, generator__max_model_len=430)
-    done = run(changed)
+    done = run_here(changed)
     assert done.returncode == 1
     folder = only_run(tmp_path / "out")
     letters = [pq.read_table(path) for path in (folder / "dead_letters").glob("*.parquet")]
@@ -153,17 +154,24 @@ def test_dead_questions_fail_the_run_after_everything_else_is_written(tmp_path: 
     assert {row["stage"] for row in dead} == {"answer"}
     assert f"{len(dead)} of 50 questions died" in done.stderr
     assert not (folder / "_SUCCESS").exists()
-    tolerated = run([*changed, "run.max_error_rate=1.0"])
+    tolerated = run_here([*changed, "run.max_error_rate=1.0"])
     assert tolerated.returncode == 0
     assert (folder / "_SUCCESS").exists()
 
 
-def test_a_run_without_progress_is_given_up_with_what_the_cluster_had(tmp_path: Path) -> None:
-    changed = overrides(tmp_path, generator__model="delay=60", cluster__watchdog_seconds=5)
+def test_a_row_that_hangs_is_given_up_with_its_shard_and_a_repaired_run_goes_on(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    hangs = "hang_at=Everest?"  # in the first question
+    changed = overrides(tmp_path, generator__model=hangs, cluster__watchdog_seconds=5)
     process = subprocess.Popen(
         command(changed), cwd=REPOSITORY, env=environment(), stderr=subprocess.PIPE, text=True
     )
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "no shard finished at any stage for 5 s" in said
-    assert "'probe': 0" in said
+    assert "first shards not done: {'probe': [0" in said
+    again = run_here(overrides(tmp_path))
+    assert again.returncode == 0, again.stderr
+    mine, theirs = (finished_rows(only_run(root)) for root in (tmp_path / "out", undisturbed))
+    assert as_text(mine) == as_text(theirs)
