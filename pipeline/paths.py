@@ -11,6 +11,12 @@ def absolute(path: str) -> str:
 
 
 def locate(path: str) -> tuple[pafs.FileSystem, str]:
-    """File system and name of a local path or a URI that pyarrow knows."""
-    filesystem, name = pafs.FileSystem.from_uri(absolute(path))
+    """File system and name of a local path or a URI that pyarrow knows.
+
+    On S3 a file of a few megabytes is one PUT, not an upload in parts of three requests.
+    """
+    uri = absolute(path)
+    if uri.startswith("s3://"):
+        uri += ("&" if "?" in uri else "?") + "allow_delayed_open=true"
+    filesystem, name = pafs.FileSystem.from_uri(uri)
     return filesystem, name

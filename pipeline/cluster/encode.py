@@ -11,6 +11,7 @@ from ray.exceptions import RayError
 
 from pipeline.cluster import preflight, session
 from pipeline.cluster.errors import WorkerFailed
+from pipeline.cluster.signals import sigterm_raises
 from pipeline.config import PoolConfig
 from pipeline.engines import dense_index
 from pipeline.engines.dense_index import Build, Encode, ShardEncoder
@@ -44,7 +45,7 @@ def encoder(pool: PoolConfig, *, watchdog_seconds: int) -> Encode:
         actors = pool.model_copy(update={"size": min(pool.size, len(shards))})
         done = dense_index.count_done(build)
         total = done + len(shards)
-        with session.connected(), session.sigterm_raises():
+        with session.connected(), sigterm_raises():
             preflight.check({STAGE: actors}, session.nodes())
             say(
                 "starting",

@@ -9,6 +9,8 @@ NAMES = {
     "seconds": ("igp_stage_seconds", "seconds that a stage's blocks took, summed over actors"),
     "dead": ("igp_dead_letters", "questions that died in a stage"),
     "unmeasured": ("igp_unmeasured", "questions that a stage which no arm needs refused"),
+    "unserved": ("igp_unserved", "questions that a stage was not given, since they had died"),
+    "redriven": ("igp_redriven", "questions of stored parts that a stage was given once more"),
     "passages": ("igp_passages", "passages that a stage retrieved or scored"),
     "rollouts": ("igp_rollouts", "probe rollouts"),
     "prompts": ("igp_prompts", "distinct final prompts of a plan"),

@@ -1,19 +1,17 @@
-"""A driver's time with Ray: the connection, signals, and the watch over a running pipeline."""
+"""A driver's time with Ray: the connection, and the watch over a running pipeline."""
 
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import ray
 from ray.data import Dataset
 
-from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped
+from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.progress import display
 
 POLL_SECONDS = 1.0
@@ -21,7 +19,10 @@ POLL_SECONDS = 1.0
 
 @contextmanager
 def connected() -> Iterator[None]:
-    """A connection to the cluster that RAY_ADDRESS names, else a local Ray that ends with us."""
+    """A connection to the cluster that RAY_ADDRESS names, else a local Ray that ends with us.
+
+    WorkerFailed where Ray does not start, Stopped where SIGTERM comes meanwhile.
+    """
     if ray.is_initialized():
         yield
         return
@@ -29,7 +30,12 @@ def connected() -> Iterator[None]:
     if "RAY_ADDRESS" not in os.environ:
         # Without an address Ray would join whatever cluster was last started on this machine.
         quiet |= {"address": "local", "include_dashboard": False, "log_to_driver": False}
-    ray.init(**quiet)
+    try:
+        ray.init(**quiet)
+    except SystemExit as error:  # of the handler that Ray sets before it starts
+        raise Stopped("stopped while Ray started; the same command goes on from here") from error
+    except Exception as error:  # Ray raises no narrower class
+        raise WorkerFailed(f"Ray did not start: {error}") from error
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)
     try:
@@ -41,26 +47,6 @@ def connected() -> Iterator[None]:
 def nodes() -> list[dict[str, float]]:
     """The resources of every living node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-@contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """SIGTERM as an exception, so that leases and Ray are given back on the way out.
-
-    Ray sets a handler of its own when it starts: this one comes after.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(f"stopped by signal {number}")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def watch(

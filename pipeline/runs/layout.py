@@ -14,6 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.runs.storage import Storage
 
+CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
+"""Folders of a run."""
+REDRIVEN = "redriven"
+"""Note of a part: how many of its rows were made or merged in after it was first written."""
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 
 
@@ -35,7 +39,17 @@ def run_dir(name: str, fingerprint: str) -> str:
 
 def part(folder: str, shard: int) -> str:
     """Path of a shard's file: the same shard always has the same name."""
-    return f"{folder}/part-{shard:06d}.parquet"
+    return f"{folder}/{part_name(shard)}"
+
+
+def part_name(shard: int) -> str:
+    """Name of a shard's file in any folder of parts."""
+    return f"part-{shard:06d}.parquet"
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of that name is a shard's."""
+    return _PART.fullmatch(name) is not None
 
 
 def shards_done(storage: Storage, folder: str) -> set[int]:

@@ -1,9 +1,11 @@
 """A lease on a directory: one driver writes it, a second one is refused.
 
 The holder renews its heartbeat every few seconds. A lease of this host is taken over at once when
-its process is dead, and never while it lives; one of another host when its heartbeat is older than
-`EXPIRY_SECONDS` by the reader's clock. A "host" is one boot of one machine and one process
-namespace of it, so containers that share a name do not take each other's leases for dead.
+its process is dead, and never while it lives; one of another host when its heartbeat is further
+than `EXPIRY_SECONDS` from the reader's clock and stands still while the reader looks on, so a clock
+that was set, there or here, neither steals a lease nor keeps one for ever. A "host" is one boot of
+one machine and one process namespace of it, so containers that share a name do not take each
+other's leases for dead.
 """
 
 import json
@@ -23,6 +25,8 @@ EXPIRY_SECONDS = 60.0
 HEARTBEAT_SECONDS = 10.0
 SETTLE_SECONDS = 0.5
 """How long after another driver's look at a lease its write may follow."""
+WATCH_SECONDS = 2.5 * HEARTBEAT_SECONDS
+"""How long a heartbeat must stand still to be that of a dead driver."""
 NAME = "lease.json"
 
 
@@ -40,10 +44,11 @@ def hold(storage: Storage, folders: Sequence[str]) -> Iterator[threading.Event]:
     """
     owner = uuid.uuid4().hex
     paths = [f"{folder}/{NAME}" for folder in folders]
+    dead: set[str] = set()
     with ExitStack() as held:
         contested = False
         for path in paths:
-            contested |= not _take(storage, path, owner)
+            contested |= not _take(storage, path, owner, dead)
             held.callback(_release, storage, path, owner)
         if contested:
             time.sleep(SETTLE_SECONDS)
@@ -59,6 +64,17 @@ def hold(storage: Storage, folders: Sequence[str]) -> Iterator[threading.Event]:
             beat.join()
 
 
+def holder(storage: Storage, folder: str) -> str | None:
+    """Who holds a folder's lease, in a few words; None where nobody does.
+
+    At a glance: a driver of another host whose clock is far from ours may pass for dead.
+    """
+    entry = _read(storage, f"{folder}/{NAME}")
+    if entry is None or not _told(entry):
+        return None
+    return f"process {entry['pid']} on {entry['host']}"
+
+
 def _entry(owner: str) -> bytes:
     entry = {
         "owner": owner,
@@ -71,21 +87,26 @@ def _entry(owner: str) -> bytes:
     return json.dumps(entry).encode()
 
 
-def _take(storage: Storage, path: str, owner: str) -> bool:
-    """Whether it is surely ours; if not, another driver may have written at the same moment."""
+def _take(storage: Storage, path: str, owner: str, dead: set[str]) -> bool:
+    """Whether it is surely ours; if not, another driver may have written at the same moment.
+
+    `dead` are owners that were found so, to which this lease's may be added.
+    """
     if storage.create_exclusive(path, _entry(owner)):
         return storage.local
     holder = _read(storage, path)
     if holder is None:  # gone, cut short by a crash, or about to be written
         time.sleep(SETTLE_SECONDS)
         holder = _read(storage, path)
-    if holder is not None and _alive(holder):
-        age = time.time() - holder["heartbeat"]
-        raise LeaseHeld(
-            f"{storage.uri(path)}: held by process {holder['pid']} on {holder['host']}, "
-            f"heartbeat {age:.0f} s ago (it lapses when that process is dead, or, on another "
-            f"host, after {EXPIRY_SECONDS:.0f} s)"
-        )
+    if holder is not None and holder["owner"] not in dead:
+        if _alive(storage, path, holder):
+            age = time.time() - holder["heartbeat"]
+            raise LeaseHeld(
+                f"{storage.uri(path)}: held by process {holder['pid']} on {holder['host']}, "
+                f"heartbeat {age:.0f} s ago (it lapses when that process is dead, or, on another "
+                f"host, after {EXPIRY_SECONDS:.0f} s)"
+            )
+        dead.add(holder["owner"])
     storage.write_bytes(path, _entry(owner))
     return False
 
@@ -110,11 +131,19 @@ def _read(storage: Storage, path: str) -> dict[str, Any] | None:
     return entry
 
 
-def _alive(holder: dict[str, Any]) -> bool:
+def _alive(storage: Storage, path: str, holder: dict[str, Any]) -> bool:
+    if (told := _told(holder)) is not None:
+        return told
+    time.sleep(WATCH_SECONDS)  # its clock and ours may tell different times; a beat is a beat
+    return _read(storage, path) not in (None, holder)
+
+
+def _told(holder: dict[str, Any]) -> bool | None:
+    """Whether it lives, by its process or its last beat; None where that was long ago."""
     here = holder["place"] == _place()
     if here and holder["process_start"] is not None:
         return bool(holder["process_start"] == _process_start(holder["pid"]))
-    return bool(time.time() - holder["heartbeat"] < EXPIRY_SECONDS)
+    return True if abs(time.time() - holder["heartbeat"]) < EXPIRY_SECONDS else None
 
 
 def _place() -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,17 @@ import pyarrow.parquet as pq
 from pipeline.paths import absolute, locate
 
 _SCRATCH = ".tmp"
+_WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
 _NOTES = b"winnow"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a folder; `scratch` where its write was not finished."""
+
+    path: str
+    bytes: int
+    scratch: bool
 
 
 class Storage:
@@ -31,6 +42,22 @@ class Storage:
     def uri(self, path: str) -> str:
         """Where a path of this folder is, for messages and manifests."""
         return f"{self.root}/{path}" if path else self.root
+
+    def modified(self, folder: str) -> dict[str, float]:
+        """When each file of a folder was last written, in seconds since 1970; none if absent."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
+        infos = self._fs.get_file_info(selector)
+        return {info.base_name: info.mtime_ns / 1e9 for info in infos if info.is_file}
+
+    def files(self, folder: str) -> list[File]:
+        """Every file at any depth of a folder, those of unfinished writes too; none if absent."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        start = len(self._at("")) + 1
+        return [
+            File(info.path[start:], info.size, info.path.endswith(_SCRATCH))
+            for info in sorted(self._fs.get_file_info(selector), key=lambda info: info.path)
+            if info.is_file
+        ]
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there."""
@@ -68,6 +95,17 @@ class Storage:
             kept = pq.read_schema(file).metadata or {}
         return dict(json.loads(kept.get(_NOTES, b"{}")))
 
+    def footer(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Rows and notes of a Parquet file; OSError that names a damaged one."""
+        try:
+            with self._fs.open_input_file(self._at(path)) as file:
+                read = pq.read_metadata(file)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            raise OSError(f"{self.uri(path)}: damaged: {error}") from error
+        return read.num_rows, dict(json.loads((read.metadata or {}).get(_NOTES, b"{}")))
+
     def columns(self, path: str) -> list[str]:
         """Names of a Parquet file's columns."""
         with self._fs.open_input_file(self._at(path)) as file:
@@ -85,7 +123,7 @@ class Storage:
     def write_bytes(self, path: str, data: bytes) -> None:
         """Writes a file, replacing an older one."""
         target = self._at(path)
-        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        self._make_folder(target)
         if not self.local:
             with self._fs.open_output_stream(target) as stream:
                 stream.write(data)
@@ -98,9 +136,11 @@ class Storage:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(scratch, target)
-        except BaseException:
+        except BaseException as error:
             if os.path.exists(scratch):
                 os.remove(scratch)
+            if isinstance(error, OSError) and error.filename is None:  # a full disk says no name
+                raise OSError(error.errno, error.strerror, self.uri(path)) from error
             raise
 
     def write_json(self, path: str, value: Any) -> None:
@@ -126,7 +166,7 @@ class Storage:
         succeed, and the last one's data stay.
         """
         target = self._at(path)
-        self._fs.create_dir(target.rpartition("/")[0], recursive=True)
+        self._make_folder(target)
         if not self.local:
             if self.exists(path):
                 return False
@@ -153,6 +193,16 @@ class Storage:
         """Removes a file if it is there."""
         if self.exists(path):
             self._fs.delete_file(self._at(path))
+
+    def delete_folder(self, path: str) -> None:
+        """Removes a folder with all that it holds, if it is there."""
+        if self.exists(path):
+            self._fs.delete_dir(self._at(path))
+
+    def _make_folder(self, target: str) -> None:
+        """The folder of a file; where a store has none it would be a request a level."""
+        if self._fs.type_name not in _WITHOUT_FOLDERS:
+            self._fs.create_dir(target.rpartition("/")[0], recursive=True)
 
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if path else str(self._base)

@@ -1,16 +1,15 @@
 """A plan: stages in order with their fingerprints, and how a shard walks through them.
 
-A shard's block holds every question of the shard. At a durable stage the block either takes up
-the stage's stored part or computes and stores it, so whatever is on disk is never recomputed.
-The last step writes the shard's finished rows and dead letters into the run directory.
+A shard's block holds every question of the shard, and takes up whatever is on disk (see
+stages.worker). The last step writes the shard's finished rows and dead letters into the run
+directory.
 """
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,32 +21,10 @@ from pipeline.runs import layout
 from pipeline.runs.fingerprint import digest
 from pipeline.runs.storage import Storage
 from pipeline.stages.source import Source
-from pipeline.stages.stage import (
-    ContractError,
-    Pool,
-    Stage,
-    Transform,
-    check_plan,
-    join,
-    run_stage,
-)
+from pipeline.stages.stage import Pool, Stage, check_plan, shard_of
+from pipeline.stages.worker import OnCounts, Step, Worker
 
-OnCounts = Callable[[str, Mapping[str, float]], None]
-CONTEXTS, DEAD_LETTERS = "contexts", "dead_letters"
-_LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A stage in its place.
-
-    `fingerprint` covers the stage and those that wrote what it needs, no others: a further
-    scorer in the plan leaves the probes where they are. `folder` holds a durable stage's parts.
-    """
-
-    stage: Stage
-    fingerprint: str
-    folder: str
+CONTEXTS, DEAD_LETTERS = layout.CONTEXTS, layout.DEAD_LETTERS
 
 
 @dataclass(frozen=True)
@@ -78,6 +55,11 @@ class Plan:
         return f"{self.run_folder}/{CONTEXTS}"
 
     @property
+    def letters_folder(self) -> str:
+        """Where the run's dead letters are."""
+        return f"{self.run_folder}/{DEAD_LETTERS}"
+
+    @property
     def folders(self) -> list[str]:
         """The folders of parts: durable stages first, the run's rows last."""
         return [*(step.folder for step in self.steps if step.stage.durable), self.rows_folder]
@@ -86,6 +68,10 @@ class Plan:
         """The shards not yet done, by folder."""
         every = set(range(self.source.shards))
         return {folder: every - layout.shards_done(storage, folder) for folder in self.folders}
+
+
+Load: TypeAlias = Callable[[Plan, Storage, int], pa.Table]
+Finish: TypeAlias = Callable[[Plan, Storage, pa.Table], Mapping[str, int]]
 
 
 def make_plan(
@@ -134,97 +120,60 @@ def load(plan: Plan, storage: Storage, shard: int) -> pa.Table:
     return storage.read_table(layout.part(plan.source.folder, shard))
 
 
-class Worker:
-    """Walks blocks through some steps of a plan, in one process, with one set of engines."""
-
-    def __init__(
-        self, plan: Plan, steps: Sequence[Step], engines: Engines, on_counts: OnCounts
-    ) -> None:
-        self._storage, self._steps, self._engines = Storage(plan.root), steps, engines
-        self._on_counts = on_counts
-        self._transforms: dict[str, Transform] = {}
-
-    async def __call__(self, block: pa.Table) -> pa.Table:
-        """The block with the columns of every step added."""
-        for step in self._steps:
-            path = layout.part(step.folder, shard_of(block))
-            if step.stage.durable and self._storage.exists(path):
-                part = self._storage.read_table(path)
-            else:
-                part, counts = await self._compute(step, block)
-                if step.stage.durable:
-                    self._storage.write_table(path, part, notes=counts)
-            block = join(block, part, of=step.folder, optional=step.stage.optional)
-        return block
-
-    async def _compute(self, step: Step, block: pa.Table) -> tuple[pa.Table, dict[str, float]]:
-        """The stage's part of the block's shard, and what was counted while making it."""
-        stage, started = step.stage, time.monotonic()
-        given: list[pa.Table | None] = []
-        skipped = 0
-        if stage.family is not None:
-            earlier, skipped = self._earlier(step, shard_of(block))
-            given.append(earlier)
-        if stage.name not in self._transforms:
-            self._transforms[stage.name] = stage.build(self._engines)
-        part = await run_stage(stage, self._transforms[stage.name], block, *given)
-        counts: dict[str, float] = {"rows": len(part), "seconds": time.monotonic() - started}
-        refused = "unmeasured" if stage.optional else "dead"
-        counts |= {refused: _count_dead(part), **stage.counts(part, *given)}
-        if skipped:
-            counts["skipped"] = skipped
-        self._on_counts(stage.name, counts)
-        return part, counts
-
-    def _earlier(self, step: Step, shard: int) -> tuple[pa.Table | None, int]:
-        """The stage's columns that other plans of its family stored for a shard, and how many of
-        their parts could not be read. Those only spare work, so they are logged and passed over.
-        """
-        paths = [layout.part(f, shard) for f in layout.siblings(self._storage, step.folder)]
-        found, skipped = [], 0
-        for path in paths:
-            try:
-                found.append(self._storage.read_table(path, step.stage.adds.names))
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # not made, or just removed
-            except OSError as error:
-                skipped += 1
-                _LOG.warning("passed over, its values are made anew: %s", error)
-        return pa.concat_tables(found) if found else None, skipped
-
-
 def finish(plan: Plan, storage: Storage, block: pa.Table) -> dict[str, int]:
     """Writes a finished shard into the run directory; its rows, living and dead, as counts."""
     shard = shard_of(block)
     alive = pc.is_null(block[schema.DEAD.name])
-    dead = block.filter(pc.invert(alive))
-    if len(dead):
-        entries = dead[schema.DEAD.name].combine_chunks()
-        letters = pa.table(
-            {
-                "question_id": dead["question_id"],
-                "stage": entries.field("stage"),
-                "reason": entries.field("reason"),
-            }
-        )
-        storage.write_table(layout.part(f"{plan.run_folder}/{DEAD_LETTERS}", shard), letters)
+    dead = letters(block)
+    write_letters(plan, storage, shard, dead)
     rows = block.filter(alive).select(plan.columns)
     storage.write_table(layout.part(plan.rows_folder, shard), rows)
     return {"shard": shard, "rows": len(rows), "dead": len(dead)}
 
 
+def letters(block: pa.Table) -> pa.Table:
+    """The dead rows of a block: question_id, stage and reason."""
+    dead = block.filter(pc.is_valid(block[schema.DEAD.name]))
+    entries = dead[schema.DEAD.name].combine_chunks()
+    fields = {name: entries.field(name) for name in ("stage", "reason")}
+    return pa.table({"question_id": dead["question_id"], **fields})
+
+
+def write_letters(plan: Plan, storage: Storage, shard: int, dead: pa.Table) -> None:
+    """The dead letters of a shard in place of those that were there; no file for none."""
+    path = layout.part(plan.letters_folder, shard)
+    if len(dead):
+        storage.write_table(path, dead)
+    else:
+        storage.delete(path)
+
+
 def run_local(plan: Plan, cfg: OfflineIgpConfig, on_counts: OnCounts = lambda *_: None) -> None:
     """Every missing shard of the plan in this process, without Ray: for tests and notebooks."""
-    storage = Storage(plan.root)
-    engines = Engines(cfg)
-    worker = Worker(plan, plan.steps, engines, on_counts)
+    shards = plan.missing(Storage(plan.root))[plan.rows_folder]
+    walk(plan, cfg, sorted(shards), on_counts)
 
-    async def walk() -> None:
-        for shard in sorted(plan.missing(storage)[plan.rows_folder]):
+
+def walk(
+    plan: Plan,
+    cfg: OfflineIgpConfig,
+    shards: Sequence[int],
+    on_counts: OnCounts,
+    *,
+    load: Load = load,
+    finish: Finish = finish,
+    redrive: bool = False,
+) -> None:
+    """Some shards in this process: each loaded, taken through all steps, and finished."""
+    storage, engines = Storage(plan.root), Engines(cfg)
+    worker = Worker(plan.root, plan.steps, engines, on_counts, redrive=redrive)
+
+    async def every() -> None:
+        for shard in shards:
             finish(plan, storage, await worker(load(plan, storage, shard)))
 
     try:
-        asyncio.run(walk())
+        asyncio.run(every())
     finally:
         engines.close()
 
@@ -249,15 +198,3 @@ def counted(plan: Plan, storage: Storage) -> dict[str, dict[str, float]]:
             for name, value in storage.read_notes(layout.part(step.folder, shard)).items():
                 total[name] = total.get(name, 0) + value
     return totals
-
-
-def shard_of(block: pa.Table) -> int:
-    """The one shard that a block holds; ContractError when it was cut or merged on its way."""
-    shards = pc.unique(block[schema.SHARD.name]).to_pylist()
-    if len(shards) != 1:
-        raise ContractError(f"a block must hold one shard, got {shards}")
-    return int(shards[0])
-
-
-def _count_dead(block: pa.Table) -> int:
-    return len(block) - int(block[schema.DEAD.name].null_count)

@@ -73,9 +73,8 @@ def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
     """
     identity = _identify(run, cfg)
     folder = layout.stage_dir("source", identity.fingerprint)
-    if storage.exists(f"{folder}/{_DONE}"):
-        done = storage.read_json(f"{folder}/{_DONE}")
-        return _source(run, cfg, identity, done["rows"], done["dead"])
+    if (found := _stored(run, cfg, identity, storage)) is not None:
+        return found
     with lease.hold(storage, [folder]):
         storage.sweep(folder)
         all_rows = inputs.rows(cfg, run.seed)
@@ -88,6 +87,13 @@ def prepare(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
         check_unchanged(source)  # else the snapshot would stand under the hash of other contents
         storage.write_json(f"{folder}/{_DONE}", {"rows": rows, "dead": dead})
     return source
+
+
+def find(run: RunConfig, cfg: InputConfig, storage: Storage) -> Source:
+    """The snapshot of the input that is there; InputError where there is none."""
+    if (found := _stored(run, cfg, _identify(run, cfg), storage)) is None:
+        raise InputError(f"{storage.root}: no run here has read this input ({cfg.questions})")
+    return found
 
 
 def check_unchanged(source: Source) -> None:
@@ -105,6 +111,19 @@ class _Identity(NamedTuple):
     files: tuple[InputFile, ...]
     fingerprint: str
     unjudged: str
+
+
+def _stored(
+    run: RunConfig, cfg: InputConfig, identity: _Identity, storage: Storage
+) -> Source | None:
+    """The snapshot where it is there whole: a part that was lost or cut short since is not."""
+    path = f"{layout.stage_dir('source', identity.fingerprint)}/{_DONE}"
+    if not storage.exists(path):
+        return None
+    done = storage.read_json(path)
+    source = _source(run, cfg, identity, done["rows"], done["dead"])
+    complete = layout.shards_done(storage, source.folder) >= set(range(source.shards))
+    return source if complete and not layout.damaged_parts(storage, [source.folder]) else None
 
 
 def _identify(run: RunConfig, cfg: InputConfig) -> _Identity:

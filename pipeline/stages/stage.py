@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +22,7 @@ from pipeline.engines.table import Engines
 
 Transform: TypeAlias = Callable[..., pa.Table | Awaitable[pa.Table]]
 """Of the rows; a stage with a `family` also gets what it stored before (see Stage.family)."""
-Pool = Literal["retriever", "generator", "embedder", "cross_encoder", "likelihood"]
+Pool = Literal["retriever", "generator", "embedder", "cross_encoder", "likelihood", "ranker"]
 ERROR = pa.field("error", pa.string())
 
 
@@ -90,6 +91,14 @@ def check_plan(stages: Sequence[Stage], source: pa.Schema) -> None:
         known |= set(stage.adds.names)
 
 
+def shard_of(block: pa.Table) -> int:
+    """The one shard that a block holds; ContractError when it was cut or merged on its way."""
+    shards = pc.unique(block[schema.SHARD.name]).to_pylist()
+    if len(shards) != 1:
+        raise ContractError(f"a block must hold one shard, got {shards}")
+    return int(shards[0])
+
+
 async def run_stage(
     stage: Stage, transform: Transform, block: pa.Table, earlier: pa.Table | None = None
 ) -> pa.Table:
@@ -98,15 +107,15 @@ async def run_stage(
     block: a shard's rows with `question_id` and everything the stage needs and reads.
     earlier: for a stage with a family, what other plans stored. ContractError if it cheats.
     """
-    served = _served(stage, block)
-    rows = block.filter(served).select(["question_id", *stage.inputs])
+    given = served(stage, block)
+    rows = block.filter(given).select(["question_id", *stage.inputs])
     if rows.num_rows == 0:
         columns = {column: [None] * len(block) for column in (*stage.adds, schema.DEAD)}
         return add_columns(block.select(["question_id"]), columns)
     result = transform(rows) if stage.family is None else transform(rows, earlier)
     made = await result if inspect.isawaitable(result) else result
     _check_result(stage, rows, made)
-    return _spread(stage, block, served, made)
+    return _spread(stage, block, given, made)
 
 
 def join(block: pa.Table, part: pa.Table, *, of: str, optional: bool = False) -> pa.Table:
@@ -115,8 +124,7 @@ def join(block: pa.Table, part: pa.Table, *, of: str, optional: bool = False) ->
     The refusals of an optional stage kill no row. ContractError, naming `of`, where the part is
     about other questions.
     """
-    if not part["question_id"].equals(block["question_id"]):
-        raise ContractError(f"{of}: a part holds other questions than its shard")
+    check_questions(part, block, of=of)
     if not optional:
         dead = pc.coalesce(block[schema.DEAD.name], part[schema.DEAD.name])
         place = block.column_names.index(schema.DEAD.name)
@@ -127,12 +135,18 @@ def join(block: pa.Table, part: pa.Table, *, of: str, optional: bool = False) ->
     return block
 
 
-def _served(stage: Stage, block: pa.Table) -> pa.Array:
+def check_questions(part: pa.Table, block: pa.Table, *, of: str) -> None:
+    """ContractError, naming `of`, where the part is about other questions than the block."""
+    if not part["question_id"].equals(block["question_id"]):
+        raise ContractError(f"{of}: a part holds other questions than its shard")
+
+
+def served(stage: Stage, block: pa.Table) -> pa.ChunkedArray:
     """Which rows have everything that the stage needs; a malformed row has nothing."""
-    served = pc.is_valid(block["question_id"])
+    complete = pc.is_valid(block["question_id"])
     for name in stage.needs:
-        served = pc.and_(served, pc.is_valid(block[name]))
-    return served
+        complete = pc.and_(complete, pc.is_valid(block[name]))
+    return complete
 
 
 def add_columns(table: pa.Table, columns: Mapping[pa.Field, Sequence[Any]]) -> pa.Table:
@@ -156,14 +170,25 @@ def _check_result(stage: Stage, given: pa.Table, made: pa.Table) -> None:
     known = {*given.column_names, *stage.adds.names, ERROR.name}
     if extra := sorted(set(made.column_names) - known):
         raise ContractError(f"stage {stage.name!r} added undeclared columns {extra}")
+    if stage.durable and (silent := _silent(stage, made)):
+        raise ContractError(f"stage {stage.name!r} gave {silent[0]!r} neither a value nor a reason")
 
 
-def _spread(stage: Stage, block: pa.Table, served: pa.ChunkedArray, made: pa.Table) -> pa.Table:
+def _silent(stage: Stage, made: pa.Table) -> list[str]:
+    """The questions that a stage left out without saying so: in a stored part they would be taken
+    for rows that it was not given."""
+    empty = pa.chunked_array([np.ones(len(made), bool)])
+    for name in (*stage.adds.names, *(n for n in made.column_names if n == ERROR.name)):
+        empty = pc.and_(empty, pc.is_null(made[name]))
+    return list(made["question_id"].filter(empty).to_pylist())
+
+
+def _spread(stage: Stage, block: pa.Table, given: pa.ChunkedArray, made: pa.Table) -> pa.Table:
     """The stage's columns over all rows of the block, and its errors as `dead` entries."""
     has_errors = ERROR.name in made.column_names
     reasons = made[ERROR.name].to_pylist() if has_errors else [None] * len(made)
     dead: list[dict[str, str] | None] = [None] * len(block)
-    served_rows = [row for row, serves in enumerate(served.to_pylist()) if serves]
+    served_rows = [row for row, serves in enumerate(given.to_pylist()) if serves]
     taken: list[int | None] = [None] * len(block)  # row of `made`, null where there is none
     for place, (row, reason) in enumerate(zip(served_rows, reasons, strict=True)):
         if reason is None:

@@ -130,12 +130,60 @@ def test_every_scorer_fits_two_cpus_as_configured_by_default(tmp_path: Path) -> 
     assert needed is not None and float(needed[1]) <= 2
 
 
-def test_an_actor_whose_engine_dies_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
-    plan, cfg = make(tmp_path / "ray", generator__model=f"die_once={tmp_path / 'died'}")
+def test_a_redrive_on_ray_ends_in_the_rows_of_a_run_whose_model_was_never_ill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ill = tmp_path / "ill"
+    ill.touch()
+    settings = {
+        "generator__model": f"refuse_while={ill}:builders",
+        "input__sample": 25,  # with one of the two questions that hold the word
+        "run__max_error_rate": 0.5,
+    }
+    plan, cfg = make(tmp_path / "ray", **settings)
+    run_local(plan, cfg)
+    storage, success = Storage(plan.root), f"{plan.run_folder}/{driver.SUCCESS}"
+    dead = 25 - len(rows(plan))
+    assert dead > 0 and run(plan, cfg) == driver.DONE
+    ill.unlink()
+    assert driver.redrive_run(cfg, dry_run=True) == driver.DONE
+    assert f"{dead} dead letters ({dead} at probe)" in capsys.readouterr().out
+    assert len(rows(plan)) == 25 - dead
+    assert driver.redrive_run(cfg, dry_run=False) == driver.DONE
+    metrics = storage.read_json(f"{plan.run_folder}/metrics.json")
+    assert (metrics["questions"], metrics["dead_letters"]) == (25, 0)
+    assert metrics["ledger"]["probe"]["redriven"] == dead
+    assert storage.exists(success) and not list((tmp_path / "ray").rglob("lease.json"))
+    undisturbed, other = make(tmp_path / "well", **settings)
+    run_local(undisturbed, other)
+    assert rows(plan) == rows(undisturbed)
+    capsys.readouterr()
+    assert driver.redrive_run(cfg, dry_run=False) == driver.DONE
+    assert capsys.readouterr().out.endswith("no dead letters to redrive\n")
+
+
+@pytest.mark.parametrize("death", ["die_once", "kill_once"])
+def test_an_actor_that_is_lost_with_its_engine_or_killed_is_replaced_and_nothing_is_lost(
+    death: str, tmp_path: Path
+) -> None:
+    plan, cfg = make(tmp_path / "ray", generator__model=f"{death}={tmp_path / 'died'}")
     assert run(plan, cfg) == driver.DONE
     assert (tmp_path / "died").exists()
-    assert len(rows(plan)) == 50
+    without, cfg = make(tmp_path / "local")
+    run_local(without, cfg)
+    assert rows(plan) == rows(without)
     assert plan.missing(Storage(plan.root))[plan.rows_folder] == set()
+
+
+def test_a_row_that_raises_what_no_engine_announces_ends_the_run_by_its_name(
+    tmp_path: Path,
+) -> None:
+    plan, cfg = make(tmp_path / "ray", generator__model="raise_at=Everest?")
+    with pytest.raises(WorkerFailed) as caught:
+        run(plan, cfg)
+    said = str(caught.value)
+    assert "RuntimeError: the fake engine was told to raise" in said
+    assert "at question 'Who was the first woman to reach the summit of Mount Everest?'" in said
 
 
 def test_an_engine_that_dies_too_often_ends_the_run_with_its_last_words(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The watch over a pipeline: what it raises, and when."""
 
-import signal
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
@@ -9,7 +8,7 @@ import pytest
 from ray.data import Dataset
 
 from pipeline.cluster import session
-from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped
+from pipeline.cluster.errors import LeaseLost, NoProgress
 
 pytestmark = pytest.mark.cluster
 
@@ -75,10 +74,3 @@ def test_the_end_and_the_failure_of_a_pipeline_are_those_of_the_watch() -> None:
     watch(done, threading.Event(), iter(range(50)), seconds=60)
     with pytest.raises(ValueError, match="the third batch"):
         watch(failed, threading.Event(), iter(range(50)), seconds=60)
-
-
-def test_sigterm_is_an_exception_inside_and_what_it_was_outside() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Stopped, match="stopped by signal 15"), session.sigterm_raises():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before

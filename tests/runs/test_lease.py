@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,10 @@ def test_a_fresh_lease_of_another_host_is_refused(storage: Storage) -> None:
     assert entry(storage)["host"] == "elsewhere"
 
 
-def test_a_lapsed_lease_of_another_host_is_taken_over(storage: Storage) -> None:
+def test_a_lapsed_lease_of_another_host_is_taken_over(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.05)
     leave(
         storage,
         host="elsewhere",
@@ -267,3 +271,65 @@ def test_the_files_of_a_lease_are_json(storage: Storage) -> None:
             "process_start",
             "heartbeat",
         }
+
+
+@pytest.mark.parametrize("ahead_seconds", [-1e6, 1e6])
+def test_a_lease_of_another_host_is_held_while_it_beats_whatever_its_clock_says(
+    storage: Storage, ahead_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.2)
+    leave(storage, place="elsewhere")
+    left, over = entry(storage), threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.01):
+            storage.write_json("run/lease.json", left | {"heartbeat": time.time() + ahead_seconds})
+
+    holder = threading.Thread(target=beat)
+    holder.start()
+    wait_for_beat(storage, -1e9)
+    try:
+        with pytest.raises(LeaseHeld), hold(storage, ["run"]):
+            pass
+    finally:
+        over.set()
+        holder.join()
+
+
+def test_a_lease_from_the_future_whose_heart_stands_still_is_taken_over(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.05)
+    leave(storage, place="elsewhere", heartbeat=time.time() + 1e6)
+    with hold(storage, ["run"]):
+        assert entry(storage)["pid"] == os.getpid()
+
+
+def test_a_dead_driver_s_further_leases_are_not_watched_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Counter[str]()
+
+    class Watched(Storage):
+        def read_bytes(self, path: str) -> bytes:
+            looks[path] += 1
+            return super().read_bytes(path)
+
+    storage = Watched(str(tmp_path))
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.05)
+    with hold(storage, ["a", "b", "c"]):
+        left = entry(storage, "a") | {"place": "elsewhere", "heartbeat": 0}
+    for folder in "abc":
+        storage.write_json(f"{folder}/lease.json", left)
+    looks.clear()
+    with hold(storage, ["a", "b", "c"]):
+        looked = [looks[f"{folder}/lease.json"] for folder in "abc"]
+    assert looked == [3, 2, 2]  # once more at the first, after the watch over it
+
+
+def test_a_lease_of_this_host_does_not_ask_the_clock(storage: Storage) -> None:
+    with hold(storage, ["run"]):
+        for heartbeat in (0.0, 1e12):
+            storage.write_json("run/lease.json", entry(storage) | {"heartbeat": heartbeat})
+            with pytest.raises(LeaseHeld), hold(storage, ["run"]):
+                pass

@@ -14,18 +14,17 @@ from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages import build
-from pipeline.stages.plan import (
-    Plan,
-    Step,
-    Worker,
-    counted,
-    finish,
-    groups,
-    load,
-    make_plan,
+from pipeline.stages.plan import Plan, counted, finish, groups, load, make_plan
+from pipeline.stages.stage import (
+    ContractError,
+    PlanError,
+    Pool,
+    Stage,
+    Transform,
+    add_columns,
     shard_of,
 )
-from pipeline.stages.stage import ContractError, PlanError, Pool, Stage, Transform, add_columns
+from pipeline.stages.worker import Step, Worker
 from tests.stages.plans import QUESTIONS, SOURCE, config, searched
 
 
@@ -105,7 +104,7 @@ class Walk:
         """One block through all steps, with a fresh worker."""
         engines = Engines(OfflineIgpConfig.model_construct())  # type: ignore[call-arg]
         worker = Worker(
-            self.plan, self.plan.steps, engines, lambda *counts: self.counted.append(counts)
+            self.plan.root, self.plan.steps, engines, lambda *counts: self.counted.append(counts)
         )
         return asyncio.run(worker(given))
 

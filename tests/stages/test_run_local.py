@@ -148,6 +148,44 @@ def test_under_the_free_rule_the_admissions_are_the_same_with_fewer_rollouts(
         assert (other["arms"][0]["order"] is None) == other["probes"]["free_rule"]
 
 
+def test_with_rollouts_cut_short_every_arm_has_the_same_evidence_for_fewer_tokens(
+    tmp_path: Path,
+) -> None:
+    grid = {
+        "top_m": [1, 3],
+        "token_guards": [None, 12],
+        "empty_context": "top1",
+        "grid": [
+            {"selector": "ig", "thresholds": [0.0, 0.1, 0.3]},
+            {
+                "selector": "ig",
+                "label": "penalised",
+                "thresholds": [0.05],
+                "duplicate_penalty": 0.1,
+            },
+            {"selector": "ig", "label": "gated", "thresholds": [0.1], "pass_rate": [0.2, 0.8]},
+            {"selector": "ig", "label": "unsure", "thresholds": [0.1], "nu0_limit": 0.3},
+            {"selector": "coverage", "thresholds": [0.2], "on_refusal": "fallback"},
+        ],
+    }
+    made = []
+    for name, probe in (("whole", {}), ("cut", {"early_stop_threshold": 0.0})):
+        (tmp_path / name).mkdir()
+        made.append(run(config(tmp_path / name, arms=grid, probe=probe)))
+    (whole, paid), (cut, spared) = made
+    assert spared.sums["probe"]["early_stopped"] > 20
+    assert spared.sums["probe"]["tokens"] < paid.sums["probe"]["tokens"]
+    for one, other in zip(finished(whole).to_pylist(), finished(cut).to_pylist(), strict=True):
+        assert len(one["arms"]) > 20
+        for arm, same in zip(one["arms"], other["arms"], strict=True):
+            assert same["order"] in (None, arm["order"])
+            assert same | {"order": None} == arm | {"order": None}
+        assert one["answers"] == other["answers"]
+        measured = zip(one["gains"], other["gains"], other["early_stopped"], strict=True)
+        free = other["probes"]["free_rule"]
+        assert all(now == (None if stopped or free else gain) for gain, now, stopped in measured)
+
+
 def test_the_summary_of_a_run_counts_every_question(tmp_path: Path) -> None:
     cfg = config(tmp_path)
     plan, _ = run(cfg)
