@@ -59,6 +59,10 @@ PROBE = pa.struct(
 )
 PROBES = pa.field("probes", PROBE)
 GAINS = pa.field("gains", pa.list_(pa.float32()))  # IG by position; null = not measured
+EARLY_STOPPED = pa.field("early_stopped", pa.list_(pa.bool_()))
+"""By position, where probe.early_stop_threshold is set: whether the rollout was ended because its
+gain cannot reach the threshold. `nu` and `gains` are null there, for the sum of its `u` over MT is
+a lower bound of NU(q | d) and no value."""
 
 QLM_PRIOR = pa.field("qlm_prior", pa.float32())  # log p(question) without a passage, in nats
 QLM_TOKENS = pa.field("qlm_tokens", pa.int32())  # tokens of the question in these sums
@@ -96,6 +100,30 @@ SET_ROUNDS = pa.struct(
 """The lists have an entry a round, one that admitted nothing included: it is the last, and its
 gain is below the threshold of the stage."""
 SETS = pa.field("sets", SET_ROUNDS)
+
+REPAIRS = (
+    *("thinking", "prose", "bare", "grouped", "digits", "unread", "truncated"),
+    *("out_of_range", "zeros", "after_zero", "duplicates", "missing"),
+)
+"""The kinds of core.replies.REPAIRS, which a test holds equal."""
+RANKING = pa.struct(
+    [
+        pa.field("positions", pa.list_(pa.int32())),  # kept, best first; empty: none helps
+        pa.field("calls", pa.int32()),  # one a window; 0 without candidates
+        pa.field("retries", pa.int32()),  # calls asked again, the first reply being malformed
+        pa.field("malformed", pa.int32()),  # calls given up: their windows kept in the given order
+        pa.field("tokens", pa.int32()),  # read and written by all requests, equal ones once
+        pa.field("replies", pa.list_(pa.string())),  # in the order asked, those given up included
+        pa.field("repairs", pa.struct([pa.field(kind, pa.int32()) for kind in REPAIRS])),
+    ]
+)
+"""A listwise order. The repairs are those of the replies that were taken."""
+
+
+def ranking(selector: str) -> pa.Field:
+    """The column of a listwise selector."""
+    return pa.field(f"ranking_{selector}", RANKING)
+
 
 EVIDENCE = pa.struct(
     [
@@ -158,11 +186,13 @@ COLUMNS: dict[str, pa.Field] = {
         CANDIDATES,
         PROBES,
         GAINS,
+        EARLY_STOPPED,
         *(score(scorer) for scorers in SCORE_STAGES.values() for scorer in scorers),
         *(score_tokens(stage) for stage in SCORE_STAGES),
         QLM_PRIOR,
         QLM_TOKENS,
         SETS,
+        *map(ranking, ("adarank", "listwise")),
         ARMS,
         ANSWERS,
         METRICS,

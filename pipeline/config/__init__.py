@@ -3,6 +3,7 @@
 `pipeline.loading` makes them from YAML files and `a.b=value` overrides.
 """
 
+from pipeline.config.audit import AuditConfig, CompositionConfig, LimitsConfig
 from pipeline.config.base import SCHEMES, Frozen, Path
 from pipeline.config.calibrate import CalibrateConfig
 from pipeline.config.cluster import ClusterConfig, PoolConfig, RetrieverPoolConfig
@@ -14,6 +15,7 @@ from pipeline.config.jobs import (
     PipelineConfig,
     SweepConfig,
 )
+from pipeline.config.listwise import ListwiseConfig
 from pipeline.config.models import EmbedderConfig, GeneratorConfig, RuntimeConfig
 from pipeline.config.monitoring import DriftConfig
 from pipeline.config.policy import (
@@ -40,9 +42,11 @@ __all__ = [
     "SCHEMES",
     "AnswerConfig",
     "ArmsConfig",
+    "AuditConfig",
     "BuildIndexConfig",
     "CalibrateConfig",
     "ClusterConfig",
+    "CompositionConfig",
     "CrossEncoderConfig",
     "DatasetConfig",
     "DriftConfig",
@@ -56,6 +60,8 @@ __all__ = [
     "GridEntry",
     "InputConfig",
     "LikelihoodConfig",
+    "LimitsConfig",
+    "ListwiseConfig",
     "MemberConfig",
     "OfflineIgpConfig",
     "Path",

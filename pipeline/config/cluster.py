@@ -46,6 +46,9 @@ class ClusterConfig(Frozen):
     likelihood: ScorerPoolConfig = Field(
         default_factory=ScorerPoolConfig, description="actors that hold the likelihood's model"
     )
+    ranker: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig, description="actors that hold the model listwise.ranker"
+    )
     watchdog_seconds: int = Field(
         1800,
         ge=1,

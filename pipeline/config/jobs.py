@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from pipeline.config.base import Frozen, Path
 from pipeline.config.cluster import ClusterConfig
+from pipeline.config.listwise import LISTWISE, ListwiseConfig
 from pipeline.config.models import GeneratorConfig
 from pipeline.config.policy import (
     AnswerConfig,
@@ -29,62 +30,95 @@ class PipelineConfig(Frozen):
     generator: GeneratorConfig
     probe: ProbeConfig
     scorers: ScorersConfig = Field(default_factory=ScorersConfig)
+    listwise: ListwiseConfig = Field(default_factory=ListwiseConfig)
     answer: AnswerConfig = Field(default_factory=AnswerConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
 
     @model_validator(mode="after")
     def _models_agree(self) -> Self:
-        by_value = self.generator.engine == "vllm" and self.generator.probe_mode == "in_engine"
-        if self.probe.trace and by_value:
-            raise ValueError("probe.trace needs generator.probe_mode flat_logprobs")
-        cap, k = self.generator.max_logprobs, self.probe.top_k
-        needed = k if self.generator.probe_mode == "flat_logprobs" else 2
-        if self.generator.engine == "vllm" and cap is not None and cap < needed:
-            raise ValueError(
-                f"generator.max_logprobs {cap} is below the {needed} that a probe with "
-                f"probe_mode {self.generator.probe_mode} and top_k {k} returns"
-            )
+        if self.generator.engine == "vllm":
+            self._check_vllm_probe()
         gpus, parallel = self.cluster.generator.num_gpus, self.generator.runtime.tensor_parallel
         if gpus and gpus < parallel:
             raise ValueError(
                 f"cluster.generator.num_gpus {gpus:g} is below "
                 f"generator.runtime.tensor_parallel {parallel}"
             )
+        ranker = self.listwise.resolve(self.generator).engine
+        if self.listwise.constrained and ranker != "vllm":
+            raise ValueError(
+                f"listwise.constrained: engine {ranker} cannot be held to a grammar; allowed: vllm"
+            )
         self.check_scorers(self.scorers.also)
         return self
 
+    def _check_vllm_probe(self) -> None:
+        mode, cap, k = self.generator.probe_mode, self.generator.max_logprobs, self.probe.top_k
+        if self.probe.early_stop_threshold is not None and mode != "in_engine":
+            raise ValueError(
+                f"probe.early_stop_threshold needs generator.probe_mode in_engine, got {mode}"
+            )
+        smaller = sum(other < k for other in TRACE_KS) if self.probe.trace else 0
+        needed = k if mode == "flat_logprobs" else 2 + smaller  # u at K, the margin
+        if cap is not None and cap < needed:
+            raise ValueError(
+                f"generator.max_logprobs {cap} is below the {needed} that a probe with "
+                f"probe_mode {mode} and top_k {k} returns"
+            )
+
     def check_scorers(self, scorers: Collection[str]) -> None:
         """ValueError where these scorers ask for a vLLM that their pool has no GPU for."""
-        asked = [name for name in LIKELIHOODS if name in scorers]
         model = self.scorers.likelihood.resolve(self.generator)
+        self._check_gpus(LIKELIHOODS, scorers, "likelihood", model)
+
+    def _check_gpus(
+        self,
+        served: Collection[str],
+        selectors: Collection[str],
+        pool: Literal["likelihood", "ranker"],
+        model: GeneratorConfig,
+    ) -> None:
+        asked = [name for name in served if name in selectors]
         if not asked or model.engine != "vllm" or not self.cluster.generator.num_gpus:
             return
-        gpus, parallel = self.cluster.likelihood.num_gpus, model.runtime.tensor_parallel
+        gpus, parallel = getattr(self.cluster, pool).num_gpus, model.runtime.tensor_parallel
         if not gpus or gpus < parallel:
             raise ValueError(
-                f"cluster.likelihood.num_gpus {gpus:g} is too few for {asked[0]}: its vLLM would "
+                f"cluster.{pool}.num_gpus {gpus:g} is too few for {asked[0]}: its vLLM would "
                 f"start without the {parallel} GPU{'s' * (parallel > 1)} that it needs"
             )
 
     def _check_policies(self, policies: Iterable[tuple[str, SelectionConfig | GridEntry]]) -> None:
         for where, policy in policies:
-            self._check_free_rule(where, policy)
+            self._check_spared(where, policy)
             self._check_replay(where, policy)
             self.check_scorers((policy.selector, policy.fallback))
+            if (ranker := self.listwise.ranker) is not None:
+                self._check_gpus(LISTWISE, (policy.selector, policy.fallback), "ranker", ranker)
 
-    def _check_free_rule(self, where: str, policy: SelectionConfig | GridEntry) -> None:
-        limit = self.probe.free_rule_threshold
-        if limit is None:
-            return
+    def _check_spared(self, where: str, policy: SelectionConfig | GridEntry) -> None:
+        """ValueError where a policy may read what a rule of the probe leaves unmeasured."""
+        for name in ("free_rule_threshold", "early_stop_threshold"):
+            if (limit := getattr(self.probe, name)) is not None:
+                self._check_needs(where, policy, f"probe.{name}", limit)
+        if self.probe.early_stop_threshold is not None and policy.selector == "set_aware":
+            raise ValueError(
+                f"{where}: selector set_aware may admit later what its first round would prune: "
+                "set probe.early_stop_threshold to null"
+            )
+
+    def _check_needs(
+        self, where: str, policy: SelectionConfig | GridEntry, rule: str, limit: float
+    ) -> None:
         if isinstance(policy, GridEntry):
             key, lowest = f"{where}.thresholds", min(policy.thresholds)
         else:
             key, lowest = f"{where}.threshold", policy.threshold
         if policy.selector in ("ig", "set_aware") and lowest < limit:
             raise ValueError(
-                f"{key} {lowest} is below probe.free_rule_threshold {limit}: "
-                "the rollouts skipped under it would be needed"
+                f"{key} {lowest} is below {rule} {limit}: "
+                "the rollouts skipped or cut under it would be needed"
             )
         of_answers = ("answer_pmi", "answer_prior")
         needy = [f"selector {policy.selector}"] * (policy.selector in ("blend", *of_answers))
@@ -93,8 +127,7 @@ class PipelineConfig(Frozen):
         needy += [name for name in other_nu0 if getattr(policy, name) is not None]
         if needy:
             raise ValueError(
-                f"{where}: {needy[0]} may need the rollouts that probe.free_rule_threshold "
-                "skips; set it to null"
+                f"{where}: {needy[0]} may need the rollouts that {rule} skips; set it to null"
             )
 
     def _check_replay(self, where: str, policy: SelectionConfig | GridEntry) -> None:

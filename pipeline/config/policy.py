@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pipeline.config.base import Frozen, Path
+from pipeline.config.listwise import LISTWISE
 from pipeline.config.scorers import ScorerName
 
 
@@ -24,12 +25,24 @@ class ProbeConfig(Frozen):
         allow_inf_nan=False,
         description="NU(q) below it: skip the conditional rollouts. Exact for any threshold >= it",
     )
+    early_stop_threshold: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="end conditional rollouts whose gain cannot reach it. Exact for any threshold "
+        ">= it; gains below it are then not measured",
+    )
+
+    @model_validator(mode="after")
+    def _whole_traces(self) -> Self:
+        if self.trace and self.early_stop_threshold is not None:
+            raise ValueError("probe.trace needs whole rollouts: no probe.early_stop_threshold")
+        return self
 
 
 SCORERS: tuple[str, ...] = get_args(ScorerName)
 """What stages/score.py can compute; the column of each is score_<name>."""
 
-Selector = Literal["retriever", "ig", "set_aware", "blend", ScorerName]
+Selector = Literal["retriever", "ig", "set_aware", "adarank", "listwise", "blend", ScorerName]
 EmptyContext = Literal["frame", "closed_book", "top1", "abstain"]
 
 
@@ -86,8 +99,10 @@ class PolicyOptions(Frozen):
             )
         if self.selector != "ig" and (self.ig_top_k or self.ig_max_tokens):
             raise ValueError("ig_top_k and ig_max_tokens are of selector ig alone")
-        if self.selector == "set_aware" and self.duplicate_penalty:
-            raise ValueError("selector set_aware sees near-duplicates itself: no duplicate_penalty")
+        if self.selector in ("set_aware", *LISTWISE) and self.duplicate_penalty:
+            raise ValueError(
+                f"selector {self.selector} sees near-duplicates itself: no duplicate_penalty"
+            )
         if (self.on_refusal == "treat_as_uncertain") != (self.refusal_nu0 is not None):
             raise ValueError("on_refusal treat_as_uncertain and refusal_nu0 need each other")
         if self.on_refusal == "treat_as_uncertain" and self.selector != "ig":
@@ -115,6 +130,18 @@ class SelectionConfig(PolicyOptions):
     top_m: int = Field(ge=0, description="M: passages kept")
     token_guard: int | None = Field(None, ge=1, description="B: passage tokens kept")
     empty_context: EmptyContext = Field(description="prompt of a question without evidence")
+
+    @model_validator(mode="after")
+    def _can_be_compared(self) -> Self:
+        _check_threshold(self.selector, "threshold", self.threshold)
+        return self
+
+
+def _check_threshold(selector: str, key: str, *thresholds: float) -> None:
+    """A listwise order has ranks and no scale on which a Tp would mean anything."""
+    high = [threshold for threshold in thresholds if threshold > -math.inf]
+    if selector in LISTWISE and high:
+        raise ValueError(f"selector {selector} has no threshold: {key} {high[0]:g}; allowed: -.inf")
 
 
 class PolicyFile(Frozen):
@@ -152,6 +179,11 @@ class GridEntry(PolicyOptions):
     )
     empty_context: EmptyContext | None = Field(None, description="null: that of the grid")
 
+    @model_validator(mode="after")
+    def _can_be_compared(self) -> Self:
+        _check_threshold(self.selector, "thresholds", *self.thresholds)
+        return self
+
 
 class ArmsConfig(Frozen):
     """A grid of arms: selectors x thresholds x M x B, and what they are compared with.
@@ -167,7 +199,7 @@ class ArmsConfig(Frozen):
     grid: tuple[GridEntry, ...] = Field((), description="selectors")
     controls: bool = Field(
         True,
-        description="of every arm with a threshold: retrieval's prefix and a random subset"
+        description="of every arm that prunes: retrieval's prefix and a random subset"
         " of the same size",
     )
     oracle: bool = Field(True, description="the best single passage, as the golden answers say")

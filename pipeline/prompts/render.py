@@ -20,6 +20,9 @@ PassageFormat: TypeAlias = Literal["contents", "text"]
 PROBE_TEMPLATES = ("probe_literal", "probe_literal_context", "probe_chat", "probe_chat_context")
 QLM_TEMPLATES = ("qlm", "qlm_passage")
 YES_NO_TEMPLATES = ("yes_no_literal", "yes_no_chat")
+LISTWISE_TEMPLATES = {
+    kind: (f"listwise_{kind}", "listwise_literal") for kind in ("dropout", "order")
+}
 ANSWER_TEMPLATES = ("answer_system", "answer_user", "closed_book_system", "closed_book_user")
 
 
@@ -72,6 +75,30 @@ def yes_no(question: str, context: str, kind: Template) -> Prompt:
     return filled if kind == "literal" else [{"role": "user", "content": filled}]
 
 
+def listwise(
+    question: str, passages: Sequence[str], kind: Template, *, dropout: bool, max_words: int
+) -> Prompt:
+    """The passages as "[1] text" lines of at most `max_words` words, and the question, to be
+    answered by identifiers: of those that help, or without `dropout` of all in order.
+
+    The words are ours: the prompt of AdaRankLLM (its figure 2) is not public. A number in square
+    brackets within a passage stands in round ones, so that it is no identifier.
+    """
+    lines = [
+        f"[{number}] " + re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split()[:max_words]))
+        for number, text in enumerate(passages, start=1)
+    ]
+    filled = _fill(
+        template("listwise_dropout" if dropout else "listwise_order"),
+        count=str(len(lines)),
+        passages="\n".join(lines),
+        question=question,
+    )
+    if kind == "chat":
+        return [{"role": "user", "content": filled}]
+    return _fill(template("listwise_literal"), prompt=filled)
+
+
 def _with_system(system: str, user: str, kind: Template) -> Prompt:
     if kind == "literal":
         return f"{system}\n\n{user}"
@@ -80,4 +107,13 @@ def _with_system(system: str, user: str, kind: Template) -> Prompt:
 
 def _fill(text: str, **values: str) -> str:
     """Every "{name}" of the template replaced at once, so that values are never templates."""
-    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
+    literals, names = _pieces(text)
+    inner = [text for i, name in enumerate(names) for text in (literals[i], values[name])]
+    return "".join([*inner, literals[-1]])
+
+
+@cache
+def _pieces(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What stands around the "{name}" of a template, and the names."""
+    pieces = re.split(r"\{(\w+)\}", text)
+    return tuple(pieces[::2]), tuple(pieces[1::2])

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal
 
 from pipeline.config import ArmsConfig, GridEntry, PolicyOptions, SelectionConfig
+from pipeline.config.listwise import LISTWISE
 from pipeline.config.policy import SCORERS
 
 Kind = Literal[
@@ -139,8 +140,10 @@ def replays(arm: Mapping[str, Any]) -> bool:
 
 
 def prunes(arm: Mapping[str, Any]) -> bool:
-    """Whether a plain arm, or the one that it controls, has a threshold above -inf."""
-    return arm["policy"] is not None and threshold(arm["policy"]) > -math.inf
+    """Whether a plain arm, or the one that it controls, has a threshold above -inf, or a selector
+    that leaves passages out by itself."""
+    policy = arm["policy"]
+    return policy is not None and _prunes(policy["selector"], threshold(policy))
 
 
 def policy_under_test(arms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -170,9 +173,7 @@ def policy_under_test(arms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
 
 def scorers(arms: Sequence[Arm]) -> set[str]:
     """The scorers that the arms need."""
-    policies = [arm.policy for arm in arms if arm.policy is not None]
-    named: set[str] = {name for p in policies for name in (p.selector, p.fallback)}
-    return {*named, *(name for arm in arms for name in arm.blended)} & set(SCORERS)
+    return _named(arms) & set(SCORERS)
 
 
 def policy_stages(policy: PolicyOptions, blended: Sequence[str] = ()) -> tuple[str, ...]:
@@ -183,6 +184,7 @@ def policy_stages(policy: PolicyOptions, blended: Sequence[str] = ()) -> tuple[s
         names.append("probe")
     if policy.selector == "set_aware":
         names.append("probe_sets")
+    names += [rank_stage(signal) for signal in signals if signal in LISTWISE]
     return tuple(dict.fromkeys(names))
 
 
@@ -190,6 +192,28 @@ def scorer_stage(scorer: str) -> str:
     """The stage that makes a scorer's column; two scorers may come from one pass."""
     shared = {"qlm_gain": "qlm", "answer_prior": "answer_pmi"}
     return f"score_{shared.get(scorer, scorer)}"
+
+
+def rank_stage(selector: str) -> str:
+    """The stage that makes a listwise selector's column."""
+    return f"rank_{selector}"
+
+
+def rankers(arms: Sequence[Arm]) -> list[str]:
+    """The listwise selectors that the arms need, in plan order."""
+    named = _named(arms)
+    return [selector for selector in LISTWISE if selector in named]
+
+
+def _named(arms: Sequence[Arm]) -> set[str]:
+    """The selectors, fallbacks and blended signals of the arms."""
+    policies = [arm.policy for arm in arms if arm.policy is not None]
+    named: set[str] = {name for p in policies for name in (p.selector, p.fallback)}
+    return {*named, *(name for arm in arms for name in arm.blended)}
+
+
+def _prunes(selector: str, threshold: float) -> bool:
+    return threshold > -math.inf or selector == "adarank"
 
 
 def _reads_rollouts(signals: Iterable[str]) -> bool:
@@ -215,7 +239,7 @@ def _entry_arms(entry: GridEntry, grid: ArmsConfig) -> Iterator[Arm]:
         if name == baseline and policy == (plain if entry.empty_context else _empty(plain, empty)):
             continue  # already there
         yield Arm(name, "policy", policy, None, baseline)
-        if grid.controls and threshold > -math.inf:
+        if grid.controls and _prunes(entry.selector, threshold):
             yield Arm(f"{name} [retriever]", "same_size", policy, name, baseline)
             yield Arm(f"{name} [random]", "random_same_size", policy, name, baseline)
 

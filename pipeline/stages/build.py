@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config import OfflineIgpConfig, SelectionConfig
 from pipeline.core.blend import Blend, from_json, signals_of
-from pipeline.engines import models, scorer_models
+from pipeline.engines import models, ranker_models, scorer_models
 from pipeline.loading import ConfigError
 from pipeline.paths import locate
 from pipeline.readers import InputError
@@ -19,6 +19,7 @@ from pipeline.stages import (
     evaluate,
     probe,
     probe_sets,
+    rank_listwise,
     rank_pool,
     retrieve,
     score,
@@ -52,7 +53,9 @@ def pin(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
     """The config with its models' branches and tags replaced by the commits they name now."""
     generator = models.pin(cfg.generator)
     scorers = scorer_models.pin(cfg.scorers, generator)
-    return cfg.model_copy(update={"generator": generator, "scorers": scorers})
+    listwise = ranker_models.pin(cfg.listwise)
+    changes = {"generator": generator, "scorers": scorers, "listwise": listwise}
+    return cfg.model_copy(update=changes)
 
 
 def stages(cfg: OfflineIgpConfig) -> list[Stage]:
@@ -79,6 +82,7 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
     made = [
         *(first_stage(cfg)),
         *before,
+        *_rankings(cfg, chosen),
         *([probe.stage(cfg.probe, generator, spared_below=spared)] if probed else []),
         *_sets(cfg, policies, generator),
         *after,
@@ -137,6 +141,19 @@ def _blends(chosen: Sequence[Arm]) -> dict[str, Blend]:
     """The blends of the arms' policies by path, each read once."""
     paths = [arm.policy.blend for arm in chosen if arm.policy is not None]
     return {path: read_blend(path) for path in dict.fromkeys(paths) if path is not None}
+
+
+def _rankings(cfg: OfflineIgpConfig, chosen: Sequence[Arm]) -> list[Stage]:
+    """A pass of the ranker for each listwise selector of the arms."""
+    selectors = arms.rankers(chosen)
+    if not selectors:
+        return []
+    model = ranker_models.describe(cfg.listwise, cfg.generator)
+    passage_format = cfg.probe.passage_format
+    return [
+        rank_listwise.stage(cfg.listwise, model, selector=name, passage_format=passage_format)
+        for name in selectors
+    ]
 
 
 def _sets(

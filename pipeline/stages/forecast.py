@@ -5,6 +5,7 @@ run again, so a run makes fewer requests than this.
 """
 
 from pipeline.config import OfflineIgpConfig
+from pipeline.core import windows
 from pipeline.stages import build
 from pipeline.stages.plan import Plan
 
@@ -34,6 +35,8 @@ def forecast(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, str]:
         if stage in _SCORERS:
             per_candidate, per_question, kind = _SCORERS[stage]
             rows[stage] = f"at most {_requests(living, per_candidate, per_question, n)} {kind}"
+        elif stage.startswith("rank_") and stage != "rank_pool":
+            rows[stage] = _calls(cfg, living, n)
     length = f"of {cfg.probe.max_tokens} tokens each"
     if "probe" in stages:
         rows["probes"] = f"at most {_requests(living, 1, 1, n)}, {length}"
@@ -49,6 +52,16 @@ def _requests(living: int, per_candidate: int, per_question: int, n: int | None)
     candidates = "candidates" if per_candidate == 1 else f"{per_candidate} x candidates"
     each = f"({candidates} + {per_question})" if per_question else candidates
     return f"questions x {each}"
+
+
+def _calls(cfg: OfflineIgpConfig, living: int, n: int | None) -> str:
+    """One a window; a reply that cannot be read is asked for again."""
+    asked = cfg.listwise
+    length = f"of {asked.max_tokens} tokens each, malformed ones twice"
+    if n is None:
+        return f"questions x windows of {asked.window} candidates, {length}"
+    each = len(windows.starts(n, window=asked.window, stride=asked.stride))
+    return f"at most {living * each} replies {length}"
 
 
 def _set_rollouts(cfg: OfflineIgpConfig, living: int, n: int | None) -> str:

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import AnswerConfig, SelectionConfig
+from pipeline.config.listwise import LISTWISE
 from pipeline.core import duplicates
 from pipeline.core.admission import admit, admit_rounds, order
 from pipeline.core.blend import Blend, signals_of, to_json
@@ -28,6 +29,7 @@ from pipeline.stages.arms import Arm, policy_under_test
 from pipeline.stages.stage import Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ARMS])
+_TO_JSON = json.JSONEncoder(sort_keys=True).encode  # made once: json.dumps makes one a call
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Settings:
     blends: Mapping[str, Blend]
     refusal_patterns: Sequence[str] = ()
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """What makes equal prompts mean equal answers."""
         return json.dumps([self.answer.plain(), self.generator], sort_keys=True)
@@ -186,14 +188,16 @@ class Select:
         certain = signals.is_certain(row, policy)
         if certain or signals.hands_over(row, policy, signal):
             fallback = signals.plain(row, policy.fallback)
-            in_order, admissible = _ordered(fallback), admit(fallback, threshold=-math.inf)
+            in_order = _ordered(policy.fallback, fallback)
+            admissible = admit(fallback, threshold=-math.inf)
         elif policy.selector == "set_aware":
             rounds, gains = row["sets"]["positions"], row["sets"]["gains"]
             left = [i for i in range(len(texts)) if i not in rounds]
             in_order = [*rounds, *left] if rounds else None
             admissible = admit_rounds(rounds, gains, threshold=policy.threshold)
         else:
-            in_order, admissible = _ordered(signal), admit(signal, threshold=policy.threshold)
+            in_order = _ordered(policy.selector, signal)
+            admissible = admit(signal, threshold=policy.threshold)
         kept = _budget(policy, admissible, tokens)
         admitted, rule = len(kept), policy.empty_context
         if not kept and rule == "top1":
@@ -222,7 +226,7 @@ class Select:
         prompt = arm_prompt(question, candidates, arm, settings.answer, settings.passage_format)
         if prompt is None:
             return None
-        text = json.dumps(prompt, sort_keys=True)
+        text = _TO_JSON(prompt)
         return hashlib.sha256(f"{settings.identity}\n{text}".encode()).hexdigest()[:24]
 
 
@@ -236,9 +240,13 @@ def is_single(arm: str) -> bool:
     return arm.startswith("single[")
 
 
-def _ordered(signal: Sequence[float | None]) -> list[int] | None:
-    """The order of all candidates; None where none was measured."""
-    return None if all(value is None for value in signal) else order(signal)
+def _ordered(selector: str, signal: Sequence[float | None]) -> list[int] | None:
+    """The order of all candidates; None where one was not measured, or there is none.
+
+    What a listwise selector left out was judged, too: it comes last, by rank.
+    """
+    unknown = None in signal and selector not in LISTWISE
+    return None if not signal or unknown else order(signal)
 
 
 def _budget(policy: SelectionConfig, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:

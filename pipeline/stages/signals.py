@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import PolicyOptions, SelectionConfig
+from pipeline.config.listwise import LISTWISE
 from pipeline.core import blend as blends
 from pipeline.core import gates
 from pipeline.core.blend import Blend
@@ -27,6 +28,7 @@ def columns(selector: str) -> tuple[str, ...]:
         "ig": ("probes", "gains"),
         "set_aware": ("probes", "sets"),
     }
+    special |= {selector: (f"ranking_{selector}",) for selector in LISTWISE}
     return special.get(selector, (f"score_{selector}",))
 
 
@@ -73,6 +75,7 @@ def plain(row: Mapping[str, Any], selector: str) -> Signal:
     """The signal of a selector that has a column of its own, or of retrieval order.
 
     set_aware: a passage's gain over those of the rounds before its own, None where it had none.
+    adarank, listwise: minus the place in the model's list, None where the model left it out.
     """
     if selector == "retriever":
         return _by_rank(row["candidates"])
@@ -81,6 +84,10 @@ def plain(row: Mapping[str, Any], selector: str) -> Signal:
     if selector == "set_aware":
         gains = dict(zip(row["sets"]["positions"], row["sets"]["gains"], strict=True))
         return [gains.get(position) for position in range(len(row["candidates"]))]
+    if selector in LISTWISE:
+        places = {p: place for place, p in enumerate(row[f"ranking_{selector}"]["positions"])}
+        named = [places.get(position) for position in range(len(row["candidates"]))]
+        return [None if place is None else -float(place) for place in named]
     return list(row[f"score_{selector}"])
 
 

@@ -77,6 +77,31 @@ def test_yes_or_no_is_asked_of_one_passage_which_comes_first() -> None:
     assert render.yes_no("Who?", "Text {question}", "chat") == [{"role": "user", "content": asked}]
 
 
+def test_a_listwise_prompt_numbers_the_passages_from_one_and_cuts_them() -> None:
+    passages = ["Title {count}\none [7] two", "a b c d e"]
+    literal = render.listwise("Who {x}?", passages, "literal", dropout=True, max_words=4)
+    assert isinstance(literal, str)
+    content = literal.removesuffix("\nIdentifiers:")
+    assert content != literal
+    lines = content.split("\n")
+    assert lines[:5] == [
+        "Below are 2 passages, each after its identifier in square brackets, and a question.",
+        "",
+        "[1] Title {count} one (7)",
+        "[2] a b c d",
+        "",
+    ]
+    assert lines[5] == "Question: Who {x}?"
+    assert "If no passage helps, reply with [0] and nothing else." in lines[-1]
+    chat = render.listwise("Who {x}?", passages, "chat", dropout=True, max_words=4)
+    assert chat == [{"role": "user", "content": content}]
+
+
+def test_a_full_order_is_asked_for_without_a_way_to_leave_passages_out() -> None:
+    asked = render.listwise("Who?", ["a", "b"], "literal", dropout=False, max_words=9)
+    assert "Order all 2 passages" in asked and "[0]" not in asked and "Leave out" not in asked
+
+
 def test_a_passage_has_its_title_on_the_first_line_where_it_has_one() -> None:
     assert render.passage("Title", "Text.", "contents") == "Title\nText."
     assert render.passage("", "Text.", "contents") == "Text."
@@ -108,6 +133,7 @@ def test_no_template_ends_in_a_newline_and_every_file_is_known() -> None:
         *render.ANSWER_TEMPLATES,
         *render.QLM_TEMPLATES,
         *render.YES_NO_TEMPLATES,
+        *(name for names in render.LISTWISE_TEMPLATES.values() for name in names),
     }
     there = {
         entry.name.removesuffix(".txt")

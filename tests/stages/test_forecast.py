@@ -48,6 +48,16 @@ def test_every_request_is_bounded_where_the_number_of_candidates_is_known(tmp_pa
     }
 
 
+def test_a_listwise_ranker_is_asked_once_a_window(tmp_path: Path) -> None:
+    arms = grid({"selector": "adarank"}, {"selector": "listwise"})
+    listwise = {"window": 3, "stride": 1, "max_tokens": 64}
+    found = said(config(tmp_path, arms=arms, listwise=listwise, input={"max_candidates": 5}))
+    for stage in ("rank_adarank", "rank_listwise"):  # windows from 2, 1 and 0
+        assert found[stage] == "at most 150 replies of 64 tokens each, malformed ones twice"
+    found = said(config(tmp_path, arms=arms, listwise=listwise))
+    assert found["rank_adarank"].startswith("questions x windows of 3 candidates, of 64 tokens")
+
+
 def test_without_a_number_of_candidates_the_bounds_are_told_in_words(tmp_path: Path) -> None:
     found = said(everything(tmp_path))
     assert found["candidates per question"].startswith("as many as given")

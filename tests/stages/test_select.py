@@ -132,6 +132,12 @@ def test_without_candidates_every_arm_is_empty_and_top1_has_nothing_to_fall_back
     assert arms["igp"]["prompt_id"] == arms["no_evidence"]["prompt_id"]
 
 
+def test_a_passage_whose_gain_was_not_measured_leaves_the_order_unknown() -> None:
+    (arms,) = select(row(), threshold=0.2, top_m=1)
+    assert [piece["position"] for piece in arms["igp"]["evidence"]] == [1]
+    assert arms["igp"]["order"] is None
+
+
 def test_gains_that_were_not_measured_are_never_admitted_and_give_no_order() -> None:
     (arms,) = select(row([None, None]), threshold=-math.inf)
     assert kept(arms["igp"]) == []
@@ -235,8 +241,8 @@ def test_the_columns_given_are_kept() -> None:
 
 
 def test_an_arm_with_a_selector_keeps_its_order_of_all_candidates() -> None:
-    (arms,) = select(row(), threshold=0.2, top_m=1)
-    assert arms["igp"]["order"] == [1, 4, 0, 3, 2]  # what was not measured is last
+    (arms,) = select(row([0.125, 0.375, -0.5, -0.25, 0.375]), threshold=0.2, top_m=1)
+    assert arms["igp"]["order"] == [1, 4, 0, 3, 2]
     assert arms["retriever"]["order"] == arms["retriever_top1"]["order"] == [0, 1, 2, 3, 4]
     others = set(arms) - {"igp", "retriever", "retriever_top1"}
     assert {arms[name]["order"] for name in others} == {None}
