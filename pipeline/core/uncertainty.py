@@ -59,10 +59,10 @@ def normalised_uncertainty(u_T: Floats) -> float:
     steps_T = np.asarray(u_T, dtype=np.float64)
     if steps_T.ndim != 1 or steps_T.size == 0:
         raise ValueError(f"u has shape {steps_T.shape}; allowed: (T,) with T >= 1")
-    outside = ~((steps_T >= 0) & (steps_T <= 1))
-    if outside.any():
+    if not 0 <= steps_T.min() <= steps_T.max() <= 1:  # a NaN fails, too
+        outside = ~((steps_T >= 0) & (steps_T <= 1))
         raise ValueError(f"u = {steps_T[outside][0]}; allowed: 0 to 1")
-    return float(steps_T.mean())
+    return float(steps_T.sum()) / steps_T.size
 
 
 def nu_grid(trace_JT: Floats) -> NDArray[np.float64]:
@@ -104,12 +104,31 @@ def lower_bound(u_sum: float, *, max_tokens: int) -> float:
 def certainly_pruned(nu0: float, u_sum: float, *, max_tokens: int, threshold: float) -> bool:
     """Whether nu0 - S_t / MT < Tp: no continuation can lift the passage's gain to Tp.
 
-    The rollout may end here with no change in any admission under this threshold. A margin of
-    1e-6 keeps that true when NU and IG pass through float32; it can only cost extra steps.
+    The rollout may end here with no change in any admission under this threshold or a higher
+    one. A margin of 1e-6 keeps that true when NU and IG pass through float32; it can only cost
+    extra steps.
     """
+    lower_bound(u_sum, max_tokens=max_tokens)
+    return u_sum > pruning_limit(nu0, max_tokens=max_tokens, threshold=threshold)
+
+
+def pruning_limit(nu0: float, *, max_tokens: int, threshold: float) -> float:
+    """The largest S_t at which the passage is not yet certainly_pruned(): MT (nu0 - Tp), and the
+    margin. Below 0 where NU(q) itself cannot reach Tp; inf without a threshold."""
     _refuse_nan("nu0", nu0)
     _refuse_nan("threshold", threshold)
-    return nu0 - lower_bound(u_sum, max_tokens=max_tokens) < threshold - _ROUNDING
+    return max_tokens * (nu0 - threshold + _ROUNDING)
+
+
+def first_step_over(u_T: Floats, *, limit: float) -> int | None:
+    """The number of steps, from 1, after which S_t first exceeds the limit; None where none does.
+
+    Summed in float64 in the order of the steps, as the engines do that end a rollout there.
+    """
+    if limit == math.inf:
+        return None
+    over_T = np.flatnonzero(np.cumsum(u_T, dtype=np.float64) > limit)
+    return int(over_T[0]) + 1 if over_T.size else None
 
 
 def nothing_can_be_admitted(nu0: float, *, threshold: float) -> bool:

@@ -3,9 +3,10 @@
 T steps of a rollout, K top entries of a step, J values of K in a trace (core.uncertainty.TRACE_KS).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +85,28 @@ class Generator(Protocol):
     def max_model_len(self) -> int:
         """The window in tokens, prompt and answer together."""
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
-        """One probe with the engine's K and MT."""
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
+        """One probe with the engine's K and MT.
+
+        It may end at any step after which its u sum to more than `u_limit`, with an end token in
+        place of that step's own.
+        """
 
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """One answer of at most `max_tokens` tokens."""
 
     def close(self) -> None:
         """Ends whatever the engine started."""
+
+
+@runtime_checkable
+class Constrained(Protocol):
+    """What a generator has that can be held to a regular expression."""
+
+    async def complete_matching(
+        self, prompt_ids: Sequence[int], pattern: str, *, max_tokens: int
+    ) -> Completion:
+        """One greedy answer whose text matches the pattern whole, unless `max_tokens` cut it."""
 
 
 class LanguageScorer(Protocol):

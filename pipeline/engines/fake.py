@@ -5,23 +5,31 @@ prompt alone, never on batch, process or time: an answer is a run of words of th
 passages, and u falls with the share of words that the prompt repeats.
 
 Its `model` names its temper, for tests of what goes wrong: any text, or comma-separated
-`delay=SECONDS` (every request takes as long) and `die_once=FILE` (the engine is lost at its first
-request, unless the file says that this has happened).
+`delay=SECONDS` (every request takes as long), `die_once=FILE` (the engine is lost at its first
+request, unless the file says that this has happened), `kill_once=FILE` (the same, and the whole
+process is killed, as where memory is short), `refuse_while=FILE:WORD` (while the file is there, a
+prompt with the word is refused), `raise_at=WORD` and `hang_at=WORD` (a prompt with the word raises
+what no engine announces, or is never answered).
 """
 
 import asyncio
 import hashlib
+import math
+import os
+import signal
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.config import CrossEncoderConfig, GeneratorConfig, ProbeConfig
-from pipeline.core.uncertainty import TRACE_KS
+from pipeline.core.uncertainty import TRACE_KS, first_step_over
 from pipeline.engines.base import (
     Completion,
     EngineDead,
     Floats,
+    Refusal,
     Rollout,
     check_scored,
     check_window,
@@ -29,6 +37,7 @@ from pipeline.engines.base import (
 from pipeline.prompts.render import Prompt
 
 _END = 0
+_TRACE_SCALE_J = np.linspace(0.5, 1, len(TRACE_KS), dtype=np.float32)
 
 
 class FakeTokenizer:
@@ -37,7 +46,7 @@ class FakeTokenizer:
     stop_ids: tuple[int, ...] = (_END,)
 
     def __init__(self) -> None:
-        self._words: dict[int, str] = {}
+        self._numbers = _Numbers()
 
     def encode(self, prompt: Prompt) -> list[int]:
         """See engines.base.Tokenizer; a message is its role and its content."""
@@ -48,7 +57,7 @@ class FakeTokenizer:
 
     def ids(self, text: str) -> list[int]:
         """See engines.base.Tokenizer."""
-        return [self._id(word) for word in text.split()]
+        return list(map(self._numbers.__getitem__, text.split()))
 
     def count(self, text: str) -> int:
         """See engines.base.Tokenizer."""
@@ -56,12 +65,25 @@ class FakeTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """See engines.base.Tokenizer; only ids that this tokenizer has made."""
-        return " ".join(self._words[i] for i in token_ids if i != _END)
+        return " ".join(self._numbers.words[i] for i in token_ids if i != _END)
 
-    def _id(self, word: str) -> int:
-        number = 1 + int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
-        self._words[number] = word
+
+class _Numbers(dict[str, int]):
+    """Ids by word, each hashed once; `words` leads back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: dict[int, str] = {}
+
+    def __missing__(self, word: str) -> int:
+        number = _number(word)
+        self.words[number] = word
+        self[word] = number
         return number
+
+
+def _number(word: str) -> int:
+    return 1 + int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "big")
 
 
 class FakeGenerator:
@@ -73,36 +95,33 @@ class FakeGenerator:
         self._probe = probe
         self._temper = _Temper(cfg.model)
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
         """One probe: between 1 and MT steps."""
         check_window(len(prompt_ids), self._probe.max_tokens, self.max_model_len)
-        await self._temper.live()
-        ids = self._speak(prompt_ids, self._probe.max_tokens)
+        await self._temper.live(prompt_ids)
         random = _random(prompt_ids)
+        start = random.bit_generator.state
+        ids = _speak(prompt_ids, random, self._probe.max_tokens)
+        random.bit_generator.state = start  # as a second one made of the prompt, at half its cost
         repeated = 1 - len(set(prompt_ids)) / len(prompt_ids)
         u_T = (random.random(len(ids)) * (1 - repeated)).astype(np.float32)
         margin_T = (random.random(len(ids)) * 5).astype(np.float32)
-        scale_J = np.linspace(0.5, 1, len(TRACE_KS), dtype=np.float32)
-        trace_JT = scale_J[:, None] * u_T if self._probe.trace else None
+        trace_JT = _TRACE_SCALE_J[:, None] * u_T if self._probe.trace else None
+        if (steps := first_step_over(u_T, limit=u_limit)) is not None:
+            ids, u_T, margin_T = [*ids[: steps - 1], _END], u_T[:steps], margin_T[:steps]
         return Rollout(tuple(ids), u_T, margin_T, trace_JT)
 
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """One answer."""
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
-        await self._temper.live()
-        ids = self._speak(prompt_ids, max_tokens)
+        await self._temper.live(prompt_ids)
+        ids = _speak(prompt_ids, _random(prompt_ids), max_tokens)
         text = self.tokenizer.decode(ids)
         stopped = ids[-1] == _END
         return Completion(text, len(prompt_ids), len(ids), "stop" if stopped else "length")
 
     def close(self) -> None:
         """Nothing to end."""
-
-    def _speak(self, prompt_ids: Sequence[int], max_tokens: int) -> list[int]:
-        random = _random(prompt_ids)
-        start = int(random.integers(len(prompt_ids)))
-        length = int(random.integers(1, 9))
-        return [*prompt_ids[start : start + length], _END][:max_tokens]
 
 
 class FakeScorer:
@@ -117,7 +136,7 @@ class FakeScorer:
         """(L,) each target's value by what stands before it."""
         check_scored(prefix_ids, target_ids)
         check_window(len(prefix_ids) + len(target_ids), 1, self.max_model_len)
-        await self._temper.live()
+        await self._temper.live([*prefix_ids, *target_ids])
         ids, start = [*prefix_ids, *target_ids], len(prefix_ids)
         values = [_log_p(ids[:end], ids[end]) for end in range(start, len(ids))]
         return np.array(values, np.float32)
@@ -126,7 +145,7 @@ class FakeScorer:
         """(J,) each id's value after the prompt."""
         check_scored(prompt_ids, token_ids)
         check_window(len(prompt_ids), 1, self.max_model_len)
-        await self._temper.live()
+        await self._temper.live(prompt_ids)
         return np.array([_log_p(prompt_ids, token) for token in token_ids], np.float32)
 
     def close(self) -> None:
@@ -157,13 +176,29 @@ class _Temper:
         temper = {key: value for key, _, value in pairs}
         self._delay_seconds = float(temper.get("delay", 0))
         self._died = Path(temper["die_once"]) if "die_once" in temper else None
+        self._killed = Path(temper["kill_once"]) if "kill_once" in temper else None
+        self._at = {_number(temper[key]): key for key in ("raise_at", "hang_at") if key in temper}
+        while_there, _, word = temper.get("refuse_while", "").rpartition(":")
+        self._refused = (Path(while_there), _number(word)) if while_there else None
 
-    async def live(self) -> None:
-        """Waits, or is lost, as told."""
+    async def live(self, prompt_ids: Sequence[int]) -> None:
+        """Waits, refuses, raises, or is lost, as told."""
         if self._died is not None and not self._died.exists():
             self._died.touch()
             raise EngineDead("the fake engine was told to die once")
+        if self._killed is not None and not self._killed.exists():
+            self._killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        for number, what in self._at.items():
+            if number in prompt_ids and what == "raise_at":
+                raise RuntimeError("the fake engine was told to raise")
+            if number in prompt_ids:
+                await asyncio.Event().wait()
         await asyncio.sleep(self._delay_seconds)
+        if self._refused is not None:
+            file, number = self._refused
+            if number in prompt_ids and file.exists():
+                raise Refusal(f"the fake engine was told to refuse while {file.name} is there")
 
 
 def _log_p(read_ids: Sequence[int], token: int) -> float:
@@ -172,6 +207,13 @@ def _log_p(read_ids: Sequence[int], token: int) -> float:
     return -noise if token in read_ids else -6 - noise
 
 
+def _speak(prompt_ids: Sequence[int], random: np.random.Generator, max_tokens: int) -> list[int]:
+    start = int(random.integers(len(prompt_ids)))
+    length = int(random.integers(1, 9))
+    return [*prompt_ids[start : start + length], _END][:max_tokens]
+
+
 def _random(prompt_ids: Sequence[int]) -> np.random.Generator:
-    digest = hashlib.sha256(np.asarray(prompt_ids, dtype=np.int64).tobytes()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    digest = hashlib.sha256(array("q", prompt_ids).tobytes()).digest()
+    seed = int.from_bytes(digest[:8], "big")
+    return np.random.Generator(np.random.PCG64(seed))  # default_rng takes a third longer

@@ -115,6 +115,12 @@ class Engines:
         return GENERATORS[self._cfg.generator.engine](self._cfg.generator, self._cfg.probe)
 
     @cached_property
+    def ranker(self) -> Generator:
+        """The model behind the listwise selectors: the generator itself unless they name theirs."""
+        cfg = self._cfg.listwise.ranker
+        return self.generator if cfg is None else GENERATORS[cfg.engine](cfg, self._cfg.probe)
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The generator's tokenizer, without its model where none has been built."""
         if "generator" in self.__dict__:
@@ -161,3 +167,5 @@ class Engines:
             self.generator.close()
         if "likelihood" in self.__dict__:
             self.likelihood.close()
+        if "ranker" in self.__dict__ and self._cfg.listwise.ranker is not None:
+            self.ranker.close()

@@ -4,13 +4,16 @@ Also the engine for machines where vLLM has no build. Requests that arrive toget
 with left padding, shortest first. B rows of a batch, T steps, K top entries, V vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.core.uncertainty import step_uncertainty
 from pipeline.engines.base import (
     Completion,
     Floats,
@@ -24,12 +27,15 @@ from pipeline.engines.base import (
 from pipeline.engines.batching import Batcher
 from pipeline.engines.tokenizer import HfTokenizer
 
+_SLACK = 1e-5
+
 
 @dataclass(frozen=True)
 class _Request:
     prompt_ids: tuple[int, ...]
     max_tokens: int
     top_k: int | None  # None: the answer alone
+    u_limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,12 @@ class TransformersGenerator:
         # The model's own sampling defaults (a repetition penalty, say) would bend greedy decoding.
         self._model.generation_config = GenerationConfig()
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
         """One probe."""
         k, vocabulary = self._probe.top_k, self._model.config.get_text_config().vocab_size
         if k > vocabulary:
             raise Refusal(f"K = {k} exceeds the vocabulary of {vocabulary} tokens")
-        output = await self._submit(prompt_ids, self._probe.max_tokens, k)
+        output = await self._submit(prompt_ids, self._probe.max_tokens, k, u_limit)
         if output.logits_TK is None:
             raise RuntimeError("a probe came back without logits")
         return rollout_of(output.token_ids, output.logits_TK, k=k, with_trace=self._probe.trace)
@@ -78,9 +84,15 @@ class TransformersGenerator:
         """Frees the model."""
         self._model = None
 
-    async def _submit(self, prompt_ids: Sequence[int], max_tokens: int, k: int | None) -> _Output:
+    async def _submit(
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        k: int | None,
+        u_limit: float = math.inf,
+    ) -> _Output:
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
-        return await self._batches.submit(_Request(tuple(prompt_ids), max_tokens, k))
+        return await self._batches.submit(_Request(tuple(prompt_ids), max_tokens, k, u_limit))
 
     @torch.inference_mode()
     def _generate(self, batch: Sequence[_Request]) -> list[_Output]:
@@ -92,7 +104,8 @@ class TransformersGenerator:
         rows = zip(pads, batch, strict=True)
         ids = torch.tensor([[pad] * n + list(r.prompt_ids) for n, r in rows])
         mask = torch.tensor([[0] * n + [1] * (width - n) for n in pads])
-        k = batch[0].top_k
+        k, limits = batch[0].top_k, [request.u_limit for request in batch]
+        stops = min(limits) < math.inf
         made = self._model.generate(
             input_ids=ids.to(self._model.device),
             attention_mask=mask.to(self._model.device),
@@ -104,6 +117,7 @@ class TransformersGenerator:
                 return_dict_in_generate=True,
                 output_logits=k is not None,
             ),
+            logits_processor=[_EarlyStop(limits, k or 0, pad)] if stops else [],
         )
         new_ids = made.sequences[:, width:].tolist()
         steps = [self._steps(row) for row in new_ids]
@@ -118,6 +132,29 @@ class TransformersGenerator:
         """T of one row: up to and with its first end token; what follows is padding."""
         ends = (t for t, token in enumerate(row, start=1) if token in self.tokenizer.stop_ids)
         return next(ends, len(row))
+
+
+class _EarlyStop:
+    """A logits processor that makes rows end at the step where their u sum to more than a limit.
+
+    It sees the logits that the rollouts' own u are computed from, and computes the same; the
+    slack is for a last digit that comes out differently in a batch, and can only delay.
+    """
+
+    def __init__(self, limits: Sequence[float], k: int, end_id: int) -> None:
+        self._limit_B, self._sum_B = np.array(limits) + _SLACK, np.zeros(len(limits))
+        self._k, self._end_id = k, end_id
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """(B, V) logits of a step in; a copy with the ending rows rewritten out."""
+        top_BK = scores.float().topk(self._k, dim=-1).values.cpu().numpy()
+        finite_B = np.isfinite(top_BK[:, 0])  # the others are refused when they come back
+        u_R = step_uncertainty(top_BK[finite_B], k=self._k).astype(np.float32)
+        self._sum_B[finite_B] += u_R
+        over_B = torch.from_numpy(self._sum_B > self._limit_B).to(scores.device)
+        ended = scores.masked_fill(over_B[:, None], -torch.inf)
+        ended[over_B, self._end_id] = 0.0
+        return ended
 
 
 def load_causal(cfg: GeneratorConfig) -> Any:

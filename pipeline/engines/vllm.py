@@ -1,17 +1,19 @@
 """vLLM as probe and generator: one AsyncLLM whose requests from many questions run together.
 
-`in_engine` probes get u_t back as the sampled token's value (engines/entropy_probe.py);
-`flat_logprobs` probes get the K largest log-probabilities of each step and reduce them here: the
-reference, without any plug-in, and the mode that yields a trace. Final answers never pass
-through the processor. T steps, K top entries.
+`in_engine` probes get u_t back as the sampled token's value (engines/entropy_probe.py), and may
+end early; `flat_logprobs` probes get the K largest log-probabilities of each step and reduce them
+here: the reference, without any plug-in. Final answers never pass through the processor.
+T steps, K top entries.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.engines import probe_channel
 from pipeline.engines.base import Completion, Floats, Refusal, Rollout, check_window, rollout_of
 from pipeline.engines.tokenizer import HfTokenizer
 from pipeline.engines.vllm_engine import VllmEngine, checked
@@ -35,27 +37,44 @@ class VllmGenerator:
             processors=_PROCESSORS if in_engine else None,
         )
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
-        """One probe in the configured mode."""
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
+        """One probe in the configured mode; flat_logprobs knows no limit."""
         check_window(len(prompt_ids), self._probe.max_tokens, self.max_model_len)
         k, vocabulary = self._probe.top_k, self._engine.vocabulary
         if k > vocabulary:
             raise Refusal(f"K = {k} exceeds the vocabulary of {vocabulary} tokens")
         if self._cfg.probe_mode == "in_engine":
-            from pipeline.engines.entropy_probe import KEY, RUNNER_UP
-
-            extra = {KEY: {"k": k}}
-            output = await self._run(prompt_ids, self._probe.max_tokens, RUNNER_UP, extra)
-            u_T, margin_T = read_in_engine(_table(output, RUNNER_UP + 1))
-            return Rollout(tuple(output.token_ids), u_T, margin_T, None)
+            return await self._rollout_in_engine(prompt_ids, u_limit)
         output = await self._run(prompt_ids, self._probe.max_tokens, k, None)
         logprobs_TK = _table(output, k + 1)[:, 1:]  # column 0 repeats the sampled token
         return rollout_of(output.token_ids, logprobs_TK, k=k, with_trace=self._probe.trace)
+
+    async def _rollout_in_engine(self, prompt_ids: Sequence[int], u_limit: float) -> Rollout:
+        probe, stop_id = self._probe, self.tokenizer.stop_ids[0]
+        asked = probe_channel.request(
+            probe.top_k, trace=probe.trace, u_limit=u_limit, stop_id=stop_id
+        )
+        output = await self._run(prompt_ids, probe.max_tokens, asked.entries, asked.extra_args())
+        by_k, margin_T = probe_channel.read(_table(output, asked.entries + 1), asked.ks)
+        trace_JT = probe_channel.trace_of(by_k) if probe.trace else None
+        return Rollout(tuple(output.token_ids), by_k[probe.top_k], margin_T, trace_JT)
 
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """One answer."""
         check_window(len(prompt_ids), max_tokens, self.max_model_len)
         output = await self._run(prompt_ids, max_tokens, None, None)
+        text = self.tokenizer.decode(output.token_ids)
+        return Completion(text, len(prompt_ids), len(output.token_ids), output.finish_reason)
+
+    async def complete_matching(
+        self, prompt_ids: Sequence[int], pattern: str, *, max_tokens: int
+    ) -> Completion:
+        """See engines.base.Constrained; by vLLM's structured output."""
+        from vllm.sampling_params import StructuredOutputsParams
+
+        check_window(len(prompt_ids), max_tokens, self.max_model_len)
+        held = StructuredOutputsParams(regex=pattern)
+        output = await self._run(prompt_ids, max_tokens, None, None, structured_outputs=held)
         text = self.tokenizer.decode(output.token_ids)
         return Completion(text, len(prompt_ids), len(output.token_ids), output.finish_reason)
 
@@ -69,6 +88,7 @@ class VllmGenerator:
         max_tokens: int,
         logprobs: int | None,
         extra_args: dict[str, Any] | None,
+        **settings: Any,
     ) -> Any:
         """The vLLM CompletionOutput of one greedy request."""
         output = await self._engine.run(
@@ -78,22 +98,9 @@ class VllmGenerator:
             logprobs=logprobs,
             flat_logprobs=logprobs is not None,
             extra_args=extra_args,
+            **settings,
         )
         return checked(output.outputs[0])
-
-
-def read_in_engine(values_T3: Floats) -> tuple[Floats, Floats]:
-    """(u_T, margin_T) from what the entropy processor left: u, the largest (u), the runner-up.
-
-    The runner-up is minus the margin; a tie for the first place repeats u >= 0: margin 0.
-    """
-    u_T, runner_up_T = values_T3[:, 0], values_T3[:, 2]
-    if np.isnan(u_T).any():
-        raise Refusal("the model's logits are not finite")
-    if (u_T < 0).any() or (u_T > 1).any():
-        raise ValueError(f"u outside [0, 1]: {u_T.tolist()}: is the entropy processor installed?")
-    margin_T = np.where(runner_up_T < 0, -runner_up_T, 0).astype(np.float32)
-    return u_T, margin_T
 
 
 def _table(output: Any, columns: int) -> Floats:

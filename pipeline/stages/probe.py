@@ -2,13 +2,17 @@
 
 The unconditional rollout of a question runs first. Where the free rule shows that nothing can
 be admitted, or every arm's gate on NU(q) hands over, its conditional rollouts are skipped;
-otherwise all N start at once. Questions do not wait for each other. All must succeed, or the
-question dies with the reason.
+otherwise all N start at once. With `early_stop_threshold` a conditional rollout is cut at the step
+after which its gain cannot reach the threshold: the engine may end it there, and what an engine
+makes beyond it is thrown away, so a row does not depend on when the engine ended. Questions do not
+wait for each other. All must succeed, or the question dies with the reason.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +21,20 @@ import pyarrow.compute as pc
 from pipeline import schema
 from pipeline.config import ProbeConfig
 from pipeline.core.uncertainty import (
+    first_step_over,
     information_gain,
     normalised_uncertainty,
     nothing_can_be_admitted,
+    pruning_limit,
 )
 from pipeline.engines.base import Generator, Refusal, Rollout
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
 from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
 
-ADDS = pa.schema([schema.PROBES, schema.GAINS])
+Running: TypeAlias = dict[tuple[tuple[int, ...], float], "asyncio.Task[Rollout]"]
+"""A block's rollouts by prompt and limit."""
+ADDS = (schema.PROBES, schema.GAINS)
 
 
 def stage(
@@ -38,18 +46,20 @@ def stage(
     they are not made.
     """
 
+    stops = cfg.early_stop_threshold is not None
+
     def build(engines: Engines) -> Transform:
         return Probe(cfg, engines.generator, spared_below=spared_below)
 
     return Stage(
         name="probe",
         needs=("question", "candidates"),
-        adds=ADDS,
+        adds=pa.schema([*ADDS, *[schema.EARLY_STOPPED] * stops]),
         depends_on={
             "generator": generator,
             "prompts": render.fingerprint(render.PROBE_TEMPLATES),
             "spared_below": spared_below,
-            **cfg.plain(),
+            **cfg.plain(exclude=None if stops else {"early_stop_threshold"}),
         },
         build=build,
         pool="generator",
@@ -65,16 +75,19 @@ class Probe:
         self, cfg: ProbeConfig, generator: Generator, *, spared_below: float | None = None
     ) -> None:
         self._cfg, self._generator = cfg, generator
-        self._limits = [x for x in (cfg.free_rule_threshold, spared_below) if x is not None]
+        limits = (cfg.free_rule_threshold, cfg.early_stop_threshold, spared_below)
+        self._limits = [limit for limit in limits if limit is not None]
 
     async def __call__(self, table: pa.Table) -> pa.Table:
         """The block with probes and gains; `error` where a rollout was refused."""
-        running: dict[tuple[int, ...], asyncio.Task[Rollout]] = {}
+        running: Running = {}
         rows = zip(table["question"].to_pylist(), table["candidates"].to_pylist(), strict=True)
         made = await asyncio.gather(
             *(self._question(question, candidates, running) for question, candidates in rows)
         )
-        columns = {schema.PROBES: 0, schema.GAINS: 1, ERROR: 2}
+        columns = {schema.PROBES: 0, schema.GAINS: 1, ERROR: 3}
+        if self._cfg.early_stop_threshold is not None:
+            columns[schema.EARLY_STOPPED] = 2
         return add_columns(
             table, {column: [row[i] for row in made] for column, i in columns.items()}
         )
@@ -83,9 +96,9 @@ class Probe:
         self,
         question: str,
         candidates: Sequence[Mapping[str, Any]],
-        running: dict[tuple[int, ...], "asyncio.Task[Rollout]"],
-    ) -> tuple[dict[str, Any] | None, list[float | None] | None, str | None]:
-        """(probes, gains, None), or (None, None, reason)."""
+        running: Running,
+    ) -> tuple[dict[str, Any] | None, list[float | None] | None, list[bool] | None, str | None]:
+        """(probes, gains, early_stopped, None), or (None, None, None, reason)."""
         passages = [
             render.passage(c["title"], c["text"], self._cfg.passage_format) for c in candidates
         ]
@@ -98,28 +111,54 @@ class Probe:
             first = await self._once(prompt_ids[0], running)
             nu0 = stored_nu(first)
             free = any(nothing_can_be_admitted(nu0, threshold=limit) for limit in self._limits)
-            rollouts = [first]
-            nu: list[float | None] = [None] * len(candidates) if free else []
+            rollouts, stopped = [first], [False] * len(candidates)
+            nu: list[float | None] = [None] * len(candidates)
             if not free:
-                tasks = [self._once(ids, running) for ids in prompt_ids[1:]]
+                limit = self._limit(nu0)
+                tasks = [self._once(ids, running, limit) for ids in prompt_ids[1:]]
                 results = await asyncio.gather(*tasks, return_exceptions=True)
                 for position, result in enumerate(results):
                     at = f"with passage {candidates[position]['passage_id']!r}"
                     if isinstance(result, BaseException):
                         raise result
+                    measured = stored_nu(result)
+                    result, stopped[position] = self._cut(result, limit)
+                    nu[position] = None if stopped[position] else measured
                     rollouts.append(result)
-                    nu.append(stored_nu(result))
         except Refusal as refusal:
-            return None, None, f"rollout {at}: {refusal}"
+            return None, None, None, f"rollout {at}: {refusal}"
+        except Exception as error:  # what no engine announces ends the run, and says where
+            error.add_note(f"at question {question!r}, rollout {at}")
+            raise
         probes = self._record(nu0, nu, rollouts, prompt_ids, free)
-        return probes, information_gain(nu0, nu), None
+        return probes, information_gain(nu0, nu), stopped, None
+
+    def _limit(self, nu0: float) -> float:
+        """The sum of a conditional rollout's u beyond which it is ended; inf: it never is."""
+        threshold = self._cfg.early_stop_threshold
+        if threshold is None:
+            return math.inf
+        return pruning_limit(nu0, max_tokens=self._cfg.max_tokens, threshold=threshold)
+
+    def _cut(self, rollout: Rollout, limit: float) -> tuple[Rollout, bool]:
+        """The rollout up to the step that took its sum beyond the limit, and whether one did.
+
+        An end token stands for the token of that step, which not every engine returns.
+        """
+        steps = first_step_over(rollout.u_T, limit=limit)
+        if steps is None:
+            return rollout, False
+        ids = (*rollout.token_ids[: steps - 1], self._generator.tokenizer.stop_ids[0])
+        u_T, margin_T = rollout.u_T[:steps], rollout.margin_T[:steps]
+        return replace(rollout, token_ids=ids, u_T=u_T, margin_T=margin_T), True
 
     def _once(
-        self, prompt_ids: list[int], running: dict[tuple[int, ...], "asyncio.Task[Rollout]"]
+        self, prompt_ids: list[int], running: Running, u_limit: float = math.inf
     ) -> "asyncio.Task[Rollout]":
-        key = tuple(prompt_ids)
+        key = tuple(prompt_ids), u_limit
         if key not in running:
-            running[key] = asyncio.ensure_future(self._generator.rollout(prompt_ids))
+            made = self._generator.rollout(prompt_ids, u_limit=u_limit)
+            running[key] = asyncio.ensure_future(made)
         return running[key]
 
     def _record(
@@ -156,7 +195,12 @@ def stored_nu(rollout: Rollout) -> float:
 def _counts(table: pa.Table) -> dict[str, float]:
     probes = table[schema.PROBES.name].combine_chunks()
     steps = probes.field("steps").flatten()
+    stopped: dict[str, float] = {}
+    if schema.EARLY_STOPPED.name in table.column_names:
+        flags = table[schema.EARLY_STOPPED.name].combine_chunks().flatten()
+        stopped["early_stopped"] = pc.sum(flags).as_py() or 0
     return {
+        **stopped,
         "rollouts": len(steps),
         "tokens": (pc.sum(steps).as_py() or 0)
         + (pc.sum(probes.field("prompt_tokens").flatten()).as_py() or 0),

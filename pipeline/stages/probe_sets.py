@@ -50,7 +50,7 @@ def stage(
     family = {
         "generator": generator,
         "prompts": render.fingerprint(render.PROBE_TEMPLATES),
-        **cfg.plain(exclude={"trace", "free_rule_threshold"}),
+        **cfg.plain(exclude={"trace", "free_rule_threshold", "early_stop_threshold"}),
     }
     return Stage(
         name="probe_sets",

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from pipeline.core.admission import admit
 from pipeline.core.uncertainty import (
     certainly_pruned,
+    first_step_over,
     information_gain,
     lower_bound,
     normalised_uncertainty,
     nothing_can_be_admitted,
     nu_grid,
+    pruning_limit,
 )
 
 UNIT = st.floats(0, 1)
@@ -137,6 +139,44 @@ def test_a_certain_prune_stays_certain(nu0: float, u_steps: list[float], thresho
         for t in range(len(u_steps) + 1)
     ]
     assert fired == sorted(fired)
+
+
+def test_the_limit_is_what_may_be_lost_of_the_gain_over_all_steps() -> None:
+    # NU(q) = 0.5, MT = 4, Tp = 0.05: 4 (0.5 - 0.05) = 1.8, and 4e-6 of margin.
+    assert pruning_limit(0.5, max_tokens=4, threshold=0.05) == pytest.approx(1.800004, abs=1e-12)
+    assert pruning_limit(0.02, max_tokens=4, threshold=0.05) < 0
+    assert pruning_limit(0.5, max_tokens=4, threshold=-math.inf) == math.inf
+
+
+def test_the_first_step_over_is_counted_from_one() -> None:
+    u_T = np.array([0.5, 0.25, 0.5, 1.0], np.float32)  # sums 0.5, 0.75, 1.25, 2.25
+    limits = (-1.0, 0.49, 0.5, 0.75, 1.25, 2.25, math.inf)
+    found = [first_step_over(u_T, limit=limit) for limit in limits]
+    assert found == [1, 1, 2, 3, 4, None, None]
+    assert first_step_over(u_T[:0], limit=-1.0) is None
+
+
+@given(
+    nu0=UNIT.map(np.float32),
+    u_steps=st.lists(UNIT.map(np.float32), min_size=1, max_size=32),
+    limit=GAIN_SCALE,
+    higher=st.floats(0, 1),
+)
+def test_ending_at_the_limit_admits_what_the_whole_rollout_admits_at_every_higher_threshold(
+    nu0: np.float32, u_steps: list[np.float32], limit: float, higher: float
+) -> None:
+    u_T = np.array(u_steps)
+    whole = float(np.float32(float(nu0) - float(np.float32(normalised_uncertainty(u_T)))))
+    at = pruning_limit(float(nu0), max_tokens=32, threshold=limit)
+    steps = first_step_over(u_T, limit=at)
+    cut = whole if steps is None else None
+    for threshold in (limit, limit + higher):
+        assert admit([cut], threshold=threshold) == admit([whole], threshold=threshold)
+    fired = [
+        certainly_pruned(float(nu0), float(s), max_tokens=32, threshold=limit)
+        for s in np.cumsum(u_T, dtype=np.float64)
+    ]
+    assert steps == (fired.index(True) + 1 if True in fired else None)
 
 
 def test_without_a_threshold_nothing_is_certainly_pruned() -> None:

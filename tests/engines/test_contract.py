@@ -5,6 +5,8 @@ The contract is checked on a tiny random model, the numbers on the demo model.
 
 import asyncio
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +17,19 @@ import numpy as np
 import pytest
 
 from pipeline.config import GeneratorConfig, ProbeConfig, RuntimeConfig
-from pipeline.core.uncertainty import TRACE_KS, normalised_uncertainty, nu_grid
-from pipeline.engines.base import Completion, Generator, Refusal, Rollout
+from pipeline.core.admission import admit
+from pipeline.core.replies import pattern
+from pipeline.core.uncertainty import (
+    TRACE_KS,
+    first_step_over,
+    normalised_uncertainty,
+    nu_grid,
+)
+from pipeline.engines.base import Completion, Constrained, Generator, Refusal, Rollout
 from pipeline.engines.table import GENERATORS
 from pipeline.prompts import render
+from pipeline.stages.probe import Probe
+from tests.stages.tables import candidate, table
 
 pytestmark = pytest.mark.engine
 MT = 32
@@ -51,10 +62,19 @@ class Subject:
     generator: Generator
     runner: asyncio.Runner
 
-    def rollouts(self, prompts: Sequence[render.Prompt]) -> list[Rollout]:
+    @property
+    def blind(self) -> bool:
+        """Whether the engine does not see u as it decodes, and so ends nothing early."""
+        return self.name == "vllm-flat_logprobs"
+
+    def rollouts(
+        self, prompts: Sequence[render.Prompt], limits: Sequence[float] | None = None
+    ) -> list[Rollout]:
         async def go() -> list[Rollout]:
             ids = [self.generator.tokenizer.encode(prompt) for prompt in prompts]
-            return list(await asyncio.gather(*(self.generator.rollout(i) for i in ids)))
+            both = zip(ids, limits or [math.inf] * len(ids), strict=True)
+            asked = (self.generator.rollout(i, u_limit=limit) for i, limit in both)
+            return list(await asyncio.gather(*asked))
 
         return self.runner.run(go())
 
@@ -83,8 +103,7 @@ def running(variant: str, folder: Path) -> Iterator[Subject]:
             "runtime": RuntimeConfig(max_num_seqs=8, threads=2),
         }
     )
-    trace = mode != "in_engine"
-    probe = ProbeConfig(template="literal", top_k=128, max_tokens=MT, trace=trace)
+    probe = ProbeConfig(template="literal", top_k=128, max_tokens=MT, trace=True)
     generator = GENERATORS[engine](cfg, probe)
     try:
         with asyncio.Runner() as runner:
@@ -168,6 +187,28 @@ def test_probes_and_answers_in_one_batch_do_not_disturb_each_other(subject: Subj
         assert answer == subject.completions([PROMPTS[n]], 4 + n)[0]
 
 
+def test_what_is_held_to_a_pattern_says_nothing_else_and_disturbs_nobody(subject: Subject) -> None:
+    generator = subject.generator
+    if not isinstance(generator, Constrained):
+        assert not subject.name.startswith("vllm")
+        return
+    ids = [generator.tokenizer.encode(prompt) for prompt in PROMPTS[:4]]
+    patterns = [pattern(n, dropout=dropout) for n in (1, 12) for dropout in (True, False)]
+
+    async def mixed() -> tuple[list[Completion], list[Rollout]]:
+        both = zip(ids, patterns, strict=True)
+        held = (generator.complete_matching(i, p, max_tokens=100) for i, p in both)
+        probes = (generator.rollout(i) for i in ids)
+        made = await asyncio.gather(asyncio.gather(*held), asyncio.gather(*probes))
+        return list(made[0]), list(made[1])
+
+    answers, rollouts = subject.runner.run(mixed())
+    for answer, allowed in zip(answers, patterns, strict=True):
+        assert answer.finish_reason == "stop"
+        assert re.fullmatch(allowed, answer.text)
+    assert [r.token_ids for r in rollouts] == [r.token_ids for r in subject.rollouts(PROMPTS[:4])]
+
+
 def test_an_answer_says_how_it_ended_and_what_it_read(subject: Subject) -> None:
     long, short = (subject.completions(PROMPTS[:2], n)[0] for n in (200, 2))
     assert short.finish_reason == "length"
@@ -187,13 +228,58 @@ def test_a_prompt_longer_than_the_window_is_refused_with_the_numbers(subject: Su
 
 def test_a_trace_has_every_k_and_agrees_with_the_uncertainty(subject: Subject) -> None:
     for rollout in subject.rollouts(PROMPTS[:4]):
-        if subject.name == "vllm-in_engine":
-            assert rollout.trace_JT is None
-            continue
         assert rollout.trace_JT is not None
         assert rollout.trace_JT.shape == (len(TRACE_KS), len(rollout.token_ids))
         nu = nu_grid(rollout.trace_JT)[TRACE_KS.index(128), -1]
         assert nu == pytest.approx(normalised_uncertainty(rollout.u_T), abs=1e-6)
+
+
+def test_a_rollout_ends_at_the_step_that_takes_its_sum_beyond_the_limit(
+    subject: Subject,
+) -> None:
+    whole = subject.rollouts(PROMPTS)
+    halves = [max(1, len(rollout.u_T) // 2) for rollout in whole]
+    # A limit in the middle of that step; every third rollout has none, and one ends at once.
+    limits = [
+        math.inf if i % 3 == 0 else float(rollout.u_T[:t].sum() - rollout.u_T[t - 1] / 2)
+        for i, (rollout, t) in enumerate(zip(whole, halves, strict=True))
+    ]
+    limits[1] = -1.0
+    for rollout, ended, limit in zip(whole, subject.rollouts(PROMPTS, limits), limits, strict=True):
+        steps = first_step_over(rollout.u_T, limit=limit) or len(rollout.u_T)
+        assert len(ended.token_ids) == (len(rollout.u_T) if subject.blind else steps)
+        assert ended.token_ids[: steps - 1] == rollout.token_ids[: steps - 1]
+        np.testing.assert_allclose(ended.u_T[:steps], rollout.u_T[:steps], atol=1e-4)
+        np.testing.assert_allclose(ended.margin_T[:steps], rollout.margin_T[:steps], atol=1e-3)
+        if limit < math.inf and not subject.blind:
+            assert ended.token_ids[-1] == subject.generator.tokenizer.stop_ids[0]
+
+
+def test_ending_rollouts_early_changes_no_admission_and_saves_steps(subject: Subject) -> None:
+    passages = [candidate(f"p{n}", CONTEXT[: 40 * n]) for n in range(1, 5)]
+    rows = [{"question_id": q, "question": q, "candidates": passages} for q in QUESTIONS]
+    block = table(rows, ["question_id", "question", "candidates"])
+    cfg = ProbeConfig(template="literal", top_k=128, max_tokens=MT)
+
+    def probed(threshold: float | None) -> list[dict[str, Any]]:
+        changed = cfg.model_copy(update={"early_stop_threshold": threshold})
+        made = subject.runner.run(Probe(changed, subject.generator)(block))
+        assert set(made["error"].to_pylist()) == {None}
+        found: list[dict[str, Any]] = made.to_pylist()
+        return found
+
+    whole = probed(None)
+    steps = [sum(row["probes"]["steps"]) for row in whole]
+    middle = float(np.median([gain for row in whole for gain in row["gains"]])) - 1e-4
+    for threshold in (middle, 0.3):
+        cut = probed(threshold)
+        for one, other in zip(whole, cut, strict=True):
+            assert admit(one["gains"], threshold=threshold) == admit(
+                other["gains"], threshold=threshold
+            )
+    saved = 1 - sum(sum(row["probes"]["steps"]) for row in cut) / sum(steps)
+    stopped = sum(sum(row["early_stopped"]) for row in cut)
+    assert (saved > 0.2 and stopped > 0) or subject.name == "fake"  # whose answers are short
 
 
 def test_the_golden_rollouts_come_out_to_four_digits(speaker: Subject, shared: Path) -> None:
@@ -223,3 +309,22 @@ def test_the_real_engines_agree_with_the_plain_loop(
         assert a.token_ids == b.token_ids
         nu_a, nu_b = normalised_uncertainty(a.u_T), normalised_uncertainty(b.u_T)
         assert nu_a == pytest.approx(nu_b, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def tiny_reference(tiny_folder: Path) -> list[Rollout]:
+    """The plain float32 loop's rollouts of the tiny model."""
+    with running("transformers", tiny_folder) as made:
+        return made.rollouts(PROMPTS)
+
+
+def test_the_real_engines_agree_with_the_plain_loop_on_every_smaller_k_and_mt(
+    subject: Subject, tiny_reference: list[Rollout]
+) -> None:
+    if subject.name == "fake":
+        pytest.skip("the fake is no model")
+    for a, b in zip(subject.rollouts(PROMPTS), tiny_reference, strict=True):
+        assert a.trace_JT is not None and b.trace_JT is not None
+        assert a.token_ids == b.token_ids
+        np.testing.assert_allclose(nu_grid(a.trace_JT), nu_grid(b.trace_JT), atol=1e-5)
+        np.testing.assert_allclose(a.margin_T, b.margin_T, atol=1e-4)

@@ -4,13 +4,12 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
 from pipeline.config import GeneratorConfig, ProbeConfig
 from pipeline.engines.base import EngineDead, ModelNotFound, Refusal
-from pipeline.engines.vllm import VllmGenerator, read_in_engine
+from pipeline.engines.vllm import VllmGenerator
 from pipeline.engines.vllm_engine import checked
 
 PROBE = ProbeConfig(template="literal", top_k=128, max_tokens=8)
@@ -65,19 +64,6 @@ def test_a_model_that_does_not_exist_is_named() -> None:
         VllmGenerator(config(Path("/no-such-folder")), PROBE)
 
 
-def test_the_runner_up_is_minus_the_margin_and_a_tie_has_margin_zero() -> None:
-    # u = 0.25 with the runner-up 1.5 below the top; then two entries tied at the top: both are u.
-    values_T3 = np.array([[0.25, 0.25, -1.5], [0.5, 0.5, 0.5]], dtype=np.float32)
-    u_T, margin_T = read_in_engine(values_T3)
-    assert u_T.tolist() == [0.25, 0.5]
-    assert margin_T.tolist() == [1.5, 0.0]
-
-
-def test_u_that_is_not_a_number_is_refused_for_its_row() -> None:
-    with pytest.raises(Refusal, match="not finite"):
-        read_in_engine(np.array([[0.5, 0.5, -1.0], [np.nan] * 3], dtype=np.float32))
-
-
 @dataclass
 class Output:
     """The part of vLLM's CompletionOutput that tells how it ended."""
@@ -102,8 +88,3 @@ def test_an_output_that_the_engine_gave_up_is_no_answer(reason: str) -> None:
 def test_any_other_end_is_refused(output: Output) -> None:
     with pytest.raises(Refusal, match="vLLM ended with"):
         checked(output)
-
-
-def test_values_that_are_no_uncertainties_are_an_error() -> None:
-    with pytest.raises(ValueError, match="entropy processor"):
-        read_in_engine(np.array([[-3.0, -3.0, -4.0]], dtype=np.float32))

@@ -1,5 +1,6 @@
 """Small blocks made by hand, and a generator that remembers what it was asked."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,10 +36,12 @@ class ScriptedGenerator:
         self.tokenizer = FakeTokenizer()
         self.max_model_len = 1000
         self.prompts: list[str] = []
+        self.limits: list[float] = []
         self._u, self._refuse = u or {}, refuse
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
         """One probe: the scripted uncertainties, its words the prompt's last ones."""
+        self.limits.append(u_limit)
         words = self._heard(prompt_ids)
         u_T = [u for word, u in self._u.items() if word in words][-1]
         ids = [*prompt_ids[-len(u_T) + 1 :], 0] if len(u_T) > 1 else [0]

@@ -1,6 +1,7 @@
 """Tests of pipeline.stages.probe: N + 1 rollouts a question, their gains, and refusals."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from pipeline import schema
 from pipeline.config import GeneratorConfig, ProbeConfig
-from pipeline.core.uncertainty import TRACE_KS
+from pipeline.core.admission import admit
+from pipeline.core.uncertainty import TRACE_KS, first_step_over
 from pipeline.engines.base import EngineDead, Generator, Rollout
 from pipeline.engines.fake import FakeGenerator
 from pipeline.stages import probe
@@ -125,6 +127,42 @@ def test_below_the_limit_of_every_gate_one_rollout_is_made(limit: float, asked: 
     assert made["gains"] == [None, None]
 
 
+# NU(q) = 1/2 and MT = 4: at Tp = 0 a rollout may spend 2 in all; the fourth word is never heard.
+LONG = {"Assistant:": [0.5], "north": [0.25] * 4, "south": [1.0, 0.5, 0.75, 0.25]}
+
+
+def test_a_rollout_that_cannot_reach_the_threshold_is_cut_and_its_gain_not_measured() -> None:
+    generator = ScriptedGenerator(LONG)
+    (made,) = run([row(NORTH, SOUTH)], generator, early_stop_threshold=0.0)
+    assert made["early_stopped"] == [False, True]
+    assert made["gains"] == [0.25, None]
+    probes = made["probes"]
+    assert (probes["nu0"], probes["nu"]) == (0.5, [0.25, None])
+    assert probes["u"] == [[0.5], [0.25] * 4, [1.0, 0.5, 0.75]]
+    assert probes["steps"] == [1, 4, 3]
+    assert [len(margins) for margins in probes["margins"]] == [1, 4, 3]
+    # The words before the step of the cut, whose own word is not known.
+    assert probes["answers"][2] == "Context: south"
+    assert probes["free_rule"] is False
+    # The engine is told the sum: 4 (1/2 - 0) and the margin; nothing for the first rollout.
+    assert generator.limits == [math.inf, *[pytest.approx(2.000004, abs=1e-9)] * 2]
+
+
+def test_where_nothing_can_reach_the_threshold_no_passage_is_probed() -> None:
+    generator = ScriptedGenerator(LONG)
+    (made,) = run([row(NORTH, SOUTH)], generator, early_stop_threshold=0.51)
+    assert len(generator.prompts) == 1
+    assert made["probes"]["free_rule"] is True
+    assert made["early_stopped"] == [False, False]
+    assert made["gains"] == [None, None]
+
+
+def test_without_a_limit_there_is_no_column_of_early_stops() -> None:
+    (made,) = run([row(NORTH, SOUTH)], ScriptedGenerator(LONG))
+    assert "early_stopped" not in made
+    assert made["gains"] == [0.25, -0.125]
+
+
 def test_a_refused_rollout_makes_the_question_dead_with_its_passage_named() -> None:
     generator = ScriptedGenerator(U, refuse=["south", "Why?"])
     rows = [row(NORTH, SOUTH), row(NORTH, question="Who?"), row(question="Why?")]
@@ -152,12 +190,26 @@ def test_a_dead_question_comes_out_of_the_stage_with_stage_and_reason() -> None:
     assert dict(stage.counts(made)) == {"rollouts": 2, "tokens": 14}
 
 
+def test_rollouts_that_were_ended_early_are_counted() -> None:
+    block = table(
+        [row(NORTH, SOUTH), row(question_id="r")], ["question_id", "question", "candidates"]
+    )
+    block = block.append_column(schema.DEAD, pa.array([None, None], schema.DEAD.type))
+    settings = cfg(early_stop_threshold=0.0)
+    stage = probe.stage(settings, {"engine": "scripted"})
+    transform = Probe(settings, ScriptedGenerator(LONG))
+    made = asyncio.run(run_stage(stage, transform, block))
+    assert made["early_stopped"].to_pylist() == [[False, True], []]
+    # Steps 1 + 4 + 3 and 1; prompts of 4, 7, 6 and 4 words.
+    assert dict(stage.counts(made)) == {"early_stopped": 1, "rollouts": 4, "tokens": 30}
+
+
 def test_an_engine_that_is_lost_is_not_taken_for_a_refusal() -> None:
     class Dying(ScriptedGenerator):
-        async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+        async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
             if len(self.prompts) == 1:
                 raise EngineDead("gone")
-            return await super().rollout(prompt_ids)
+            return await super().rollout(prompt_ids, u_limit=u_limit)
 
     with pytest.raises(EngineDead, match="gone"):
         run([row(NORTH)], Dying(U))
@@ -178,13 +230,13 @@ def test_questions_do_not_wait_for_each_other() -> None:
             super().__init__(U)
             self.quick_is_through = asyncio.Event()
 
-        async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+        async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
             words = self.tokenizer.decode(prompt_ids).split()
             if "Slow?" in words and "Context:" not in words:
                 await asyncio.wait_for(self.quick_is_through.wait(), timeout=5)
             elif "Quick?" in words and "Context:" in words:
                 self.quick_is_through.set()
-            return await super().rollout(prompt_ids)
+            return await super().rollout(prompt_ids, u_limit=u_limit)
 
     made = run([row(NORTH, question="Slow?"), row(NORTH, question="Quick?")], Slow())
     assert [one["error"] for one in made] == [None, None]
@@ -198,9 +250,41 @@ def test_logits_that_are_not_numbers_kill_the_question_and_name_the_passage() ->
     assert made[1]["error"] is None
 
 
+def test_a_row_does_not_depend_on_when_the_engine_ends_a_rollout() -> None:
+    class Prompt(ScriptedGenerator):
+        async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
+            whole = await super().rollout(prompt_ids)
+            steps = first_step_over(whole.u_T, limit=u_limit) or len(whole.u_T)
+            ids = (*whole.token_ids[: steps - 1], 0)
+            return Rollout(ids, whole.u_T[:steps], whole.margin_T[:steps], None)
+
+    rows = [row(NORTH, SOUTH)]
+    late, prompt = (
+        run(rows, generator, early_stop_threshold=0.0)
+        for generator in (ScriptedGenerator(LONG), Prompt(LONG))
+    )
+    assert late == prompt
+
+
 def fake(*, trace: bool = False) -> FakeGenerator:
     """The deterministic stand-in with a window large enough."""
     return FakeGenerator(GeneratorConfig(engine="fake", model="m"), cfg(trace=trace, max_tokens=8))
+
+
+@given(limit=st.floats(-0.5, 0.5), higher=st.floats(0, 0.5), question=st.integers(0, 999))
+def test_what_is_admitted_is_the_same_with_rollouts_cut_and_whole(
+    limit: float, higher: float, question: int
+) -> None:
+    candidates = [candidate(f"p{j}", f"text {j} of the wind of {question}") for j in range(6)]
+    rows = [row(*candidates, question=f"Which wind {question}?")]
+    (whole,) = run(rows, fake(), max_tokens=8)
+    (cut,) = run(rows, fake(), max_tokens=8, early_stop_threshold=limit)
+    for threshold in (limit, limit + higher):
+        assert admit(cut["gains"], threshold=threshold) == admit(
+            whole["gains"], threshold=threshold
+        )
+    for gain, kept, stopped in zip(whole["gains"], cut["gains"], cut["early_stopped"], strict=True):
+        assert kept == (None if stopped or cut["probes"]["free_rule"] else gain)
 
 
 @given(sizes=st.lists(st.integers(0, 4), max_size=5), cut=st.integers(0, 5))
@@ -241,5 +325,11 @@ def test_the_stage_depends_on_settings_model_and_templates() -> None:
     ]
     assert all(one != other for i, one in enumerate(prints) for other in prints[:i])
     assert probe.stage(cfg(), {"model": "a"}).durable
+    early = probe.stage(cfg(early_stop_threshold=0.05), {"model": "a"})
+    assert early.depends_on["early_stop_threshold"] == 0.05
+    assert early.adds.names == ["probes", "gains", "early_stopped"]
+    # A run without it finds the rollouts that were stored before there was such a setting.
+    assert "early_stop_threshold" not in probe.stage(cfg(), {"model": "a"}).depends_on
+    assert probe.stage(cfg(), {"model": "a"}).adds.names == ["probes", "gains"]
     spared = probe.stage(cfg(), {"model": "a"}, spared_below=0.1)
     assert spared.depends_on != probe.stage(cfg(), {"model": "a"}).depends_on

@@ -38,7 +38,7 @@ class Uncertain:
         self.asked: list[tuple[str, ...]] = []
         self._nu, self._refuse = nu, refuse
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
         """One step of the uncertainty that the script holds for the passages."""
         words = self.tokenizer.decode(prompt_ids).split()
         shown = tuple(word for word in words if word in WORDS)
@@ -184,7 +184,7 @@ def test_a_refused_rollout_makes_the_question_dead_with_its_round_named() -> Non
 
 def test_an_engine_that_is_lost_is_not_taken_for_a_refusal() -> None:
     class Dying(Uncertain):
-        async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+        async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
             raise EngineDead("gone")
 
     with pytest.raises(EngineDead, match="gone"):
@@ -202,7 +202,7 @@ class Hashed(Uncertain):
         digest = hashlib.sha256(repr((self._seed, shown)).encode()).digest()
         return float(np.float32(int.from_bytes(digest[:4], "big") / 2**32))
 
-    async def rollout(self, prompt_ids: Sequence[int]) -> Rollout:
+    async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
         words = self.tokenizer.decode(prompt_ids).split()
         shown = tuple(word for word in words if word in WORDS)
         u_T = np.array([self.nu(shown)], np.float32)
