@@ -17,10 +17,10 @@ LOG_SECONDS = 10.0
 
 
 class Display(Protocol):
-    """Shows done shards by stage; called every second or so."""
+    """Shows what is done of every stage, in shards or another unit; called every second or so."""
 
     def update(self, done: Mapping[str, int]) -> None:
-        """`done` has the shards done of every stage."""
+        """`done` has the units done of every stage."""
 
 
 class _Bars:
@@ -34,28 +34,29 @@ class _Bars:
 
 
 class _Lines:
-    def __init__(self, totals: Mapping[str, int]) -> None:
-        self._totals, self._last, self._next = totals, dict[str, int](), 0.0
+    def __init__(self, totals: Mapping[str, int], unit: str) -> None:
+        self._totals, self._unit = totals, unit
+        self._last, self._next = dict[str, int](), 0.0
 
     def update(self, done: Mapping[str, int]) -> None:
         now = time.monotonic()
         if dict(done) == self._last or (now < self._next and done != self._totals):
             return
         self._last, self._next = dict(done), now + LOG_SECONDS
-        log("progress", shards_done=dict(done), shards=dict(self._totals))
+        log("progress", **{f"{self._unit}_done": dict(done), self._unit: dict(self._totals)})
 
 
 @contextmanager
-def display(totals: Mapping[str, int]) -> Iterator[Display]:
-    """Bars on a terminal, JSON lines elsewhere; `totals` has the shards of every stage."""
+def display(totals: Mapping[str, int], *, unit: str = "shards") -> Iterator[Display]:
+    """Bars on a terminal, JSON lines elsewhere; `totals` has the units of every stage."""
     if not sys.stderr.isatty():
-        yield _Lines(totals)
+        yield _Lines(totals, unit)
         return
     columns = (
         TextColumn("{task.description:>10}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("shards"),
+        TextColumn(unit),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:

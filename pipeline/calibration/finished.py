@@ -80,12 +80,24 @@ def check_comparable(reference: FinishedRun, current: FinishedRun) -> list[str]:
     return [f"{key}: {before} -> {now}" for key, before, now in settings if before != now]
 
 
+def check_gains_whole(run: FinishedRun) -> None:
+    """InputError where the run ended rollouts early: of NU(q|d) and IG it has but one side."""
+    limit = run.setting("probe.early_stop_threshold")
+    if limit is not None:
+        raise InputError(
+            f"{run.folder}: gains below probe.early_stop_threshold {limit} were not measured; "
+            "allowed: a run in which it is null"
+        )
+
+
 def sample(run: FinishedRun, *, threshold: float) -> Sample:
-    """What drift compares; InputError for a run without probes or without questions.
+    """What drift compares; InputError for a run without probes or without questions, or with
+    rollouts that were ended early.
 
     A candidate whose IG was not measured does not pass; a question without candidates has no
     pass rate.
     """
+    check_gains_whole(run)
     frames = [_measured(part, run, threshold) for part in run.parts(_COLUMNS) if part.num_rows]
     if not frames:
         raise InputError(f"{run.folder}: the run has no finished question")

@@ -10,11 +10,11 @@ import polars as pl
 
 from pipeline.calibration import frames, quantiles
 from pipeline.calibration.choose import Target, choose
-from pipeline.calibration.finished import FinishedRun
+from pipeline.calibration.finished import FinishedRun, check_gains_whole
 from pipeline.calibration.fit import fit
 from pipeline.config import SelectionConfig
 from pipeline.config.calibrate import BlendFitConfig, CalibrateConfig, ChooseConfig, QuantileConfig
-from pipeline.core.blend import Blend
+from pipeline.core.blend import Blend, signals_of
 from pipeline.readers import InputError
 from pipeline.stages.arms import threshold
 
@@ -60,6 +60,8 @@ def refusal_nu0(run: FinishedRun) -> dict[str, float | int | None]:
 
 
 def _by_quantile(cfg: QuantileConfig, run: FinishedRun) -> Found:
+    if cfg.signal == "ig":
+        check_gains_whole(run)
     candidates = _candidates(run)
     if cfg.share is not None:
         cut = quantiles.for_share(candidates, share=cfg.share, top_m=cfg.top_m, signal=cfg.signal)
@@ -113,6 +115,8 @@ def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -
 
 
 def _by_blend(cfg: BlendFitConfig, settings: CalibrateConfig, run: FinishedRun) -> Found:
+    if {"ig", "neg_nu"} & {*signals_of(cfg.features)}:
+        check_gains_whole(run)
     made = fit(
         _candidates(run),
         cfg.features,

@@ -104,3 +104,37 @@ def test_a_column_that_calibration_does_not_need_is_not_read(tmp_path: Path) -> 
     asked = {"signal": "ig", "share": 0.5, "top_m": 5, "empty_context": "frame"}
     found = find(settings(run, quantile=asked), open_run(run))
     assert found.selection.threshold == pytest.approx(0.45)  # between the fifth and the sixth
+
+
+def early(run: str) -> str:
+    """The run, said to have ended rollouts early."""
+    path = Path(run) / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["config"]["probe"]["early_stop_threshold"] = 0.05
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("quantile", {"signal": "ig", "share": 0.2}),
+        ("blend", {"features": ["ig_z", "qlm"]}),
+        ("blend", {"features": ["neg_nu"]}),
+    ],
+)
+def test_gains_of_rollouts_that_were_ended_early_calibrate_nothing(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    run = early(write_run(tmp_path / "run", measured([]), []))
+    cfg = settings(run, **{name: {"top_m": 2, "empty_context": "frame", **options}})
+    said = r"run: gains below probe\.early_stop_threshold 0\.05 were not measured"
+    with pytest.raises(InputError, match=said):
+        find(cfg, open_run(run))
+
+
+def test_arms_of_a_run_that_ended_rollouts_early_are_chosen_from_as_ever(tmp_path: Path) -> None:
+    arms = [arm("retriever M5", "retriever", "-Infinity", 5), arm("ig 0 M5", "ig", 0.1, 5)]
+    run = early(write_run(tmp_path / "run", measured(["retriever M5", "ig 0 M5"]), arms))
+    wanted = {"target": "quality", "value": 0.2, "baseline": "retriever M5"}
+    assert find(settings(run, choose=wanted), open_run(run)).selection.top_m == 5
