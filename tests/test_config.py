@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from pipeline.config import (
+    AuditConfig,
     BuildIndexConfig,
     CalibrateConfig,
     DriftConfig,
@@ -36,6 +37,7 @@ KINDS: dict[str, type[Frozen]] = {
     "evaluate": EvaluateConfig,
     "sweep": SweepConfig,
     "export": ExportConfig,
+    "audit": AuditConfig,
 }
 # A file for the user's own data leaves these to the command line, with a line "# key: ...".
 PATHS = {
@@ -46,6 +48,7 @@ PATHS = {
     "evaluate": (),
     "sweep": (),
     "export": ("run", "output"),
+    "audit": ("run",),
 }
 FILES = sorted(CONF.glob("*/*.yaml"))
 # What decides the numbers must stand in the file (spec/igp.md), never as a hidden default.
@@ -115,14 +118,17 @@ def test_a_free_rule_limit_that_is_no_number_is_refused() -> None:
         config(free_rule_threshold=float("nan"))
 
 
-def test_a_trace_needs_log_probabilities_from_vllm_and_nothing_from_other_engines() -> None:
-    with pytest.raises(ValidationError, match=r"probe\.trace needs .* flat_logprobs"):
-        config(trace=True, generator=GeneratorConfig(model="m", probe_mode="in_engine"))
+def test_a_trace_is_of_every_engine_and_mode_and_needs_whole_rollouts() -> None:
     for generator in (
+        GeneratorConfig(model="m", probe_mode="in_engine"),
         GeneratorConfig(model="m", probe_mode="flat_logprobs"),
         GeneratorConfig(engine="transformers", model="m"),
     ):
         assert config(trace=True, generator=generator).probe.trace
+    with pytest.raises(ValidationError, match=r"probe\.trace needs whole rollouts"):
+        ProbeConfig(
+            template="chat", top_k=128, max_tokens=32, trace=True, early_stop_threshold=0.05
+        )
 
 
 def test_candidates_without_a_corpus_are_refused() -> None:

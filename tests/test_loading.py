@@ -84,8 +84,8 @@ def test_an_unknown_section_names_the_sections(write: Callable[[str], str]) -> N
     message = refusal(path)
     assert message.startswith(f"{path}:14: selecton: unknown key; did you mean 'selection'?")
     assert message.endswith(
-        "allowed: run, generator, probe, scorers, answer, evaluation, cluster, input, retriever, "
-        "selection, policy, arms"
+        "allowed: run, generator, probe, scorers, listwise, answer, evaluation, cluster, input, "
+        "retriever, selection, policy, arms"
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipeline.core import cost
 from pipeline.report.finished import Finished
+from pipeline.schema import REPAIRS
 
 
 def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
@@ -95,6 +96,23 @@ def _ig_settings(run: Finished) -> set[tuple[int, int]]:
         for p in policies
         if p["selector"] == "ig"
     }
+
+
+def replies(runs: Sequence[Finished]) -> pl.DataFrame:
+    """A row a data set and listwise selector: replies, the shares that could not be read at first
+    and at last, the share of questions left without a passage, and each kind of repair a reply."""
+    numbers = ("retried", "malformed", "none", *REPAIRS)
+    schema: dict[str, Any] = {
+        **dict.fromkeys(("dataset", "selector"), pl.String),
+        "calls": pl.Int64,
+        **dict.fromkeys(numbers, pl.Float64),
+    }
+    rows = [
+        {"dataset": run.dataset, "selector": selector, **rates, **rates["repairs"]}
+        for run in runs
+        for selector, rates in run.metrics.get("listwise", {}).items()
+    ]
+    return pl.DataFrame([{name: row[name] for name in schema} for row in rows], schema=schema)
 
 
 def per_arm(arms: pl.DataFrame) -> pl.DataFrame:

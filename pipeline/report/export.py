@@ -77,7 +77,10 @@ def judgements(run: Finished) -> Iterator[tuple[str, dict[str, int]]]:
             judged = True
             yield row["question_id"], grades
     if not judged:
-        raise InputError(f"{run.storage.root}: no question has graded judgements: drop qrels")
+        raise InputError(
+            f"{run.storage.root}: no question has graded judgements, since the run had no "
+            "input.qrels: give files without qrels (files=[run])"
+        )
 
 
 def evidence(run: Finished, arm: str) -> pl.DataFrame:

@@ -1,7 +1,8 @@
 """A run's measurements as arrays: one number per arm and question, one cost per stage and question.
 
-Shapes: A arms, Q questions, R rounds. Twelve float64 per arm and question: 30 arms over 100,000
-questions take 288 MB, and only one shard's rows are held beside them.
+Shapes: A arms, Q questions, R rounds. Twelve numbers per arm and question, each field in the
+smallest type that holds its values exactly, which is 30 to 36 bytes: 7 arms over 1,000,000
+questions take about 230 MB, and only one shard's rows are held beside them.
 """
 
 import math
@@ -14,10 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline import schema
+from pipeline.report import rankings
 from pipeline.report.finished import Arm
 from pipeline.stages.arms import threshold
 
 Floats = NDArray[np.float64]
+Stored = NDArray[np.floating[Any]]
 
 FIELDS = (
     "f1",
@@ -40,6 +44,7 @@ PROBE_FIELDS = (
     *("probes.nu0", "probes.nu", "probes.steps", "probes.prompt_tokens", "probes.free_rule"),
 )
 SET_FIELDS = ("sets.gains", "sets.tokens")
+EARLY_STOPPED = schema.EARLY_STOPPED.name
 SCORER_TOKENS = "score_tokens_"
 
 
@@ -52,6 +57,7 @@ class Probed:
     nu0_Q: Floats
     free_rule_Q: Floats
     passages_Q: Floats  # candidates, each of which one rollout more would read
+    early_stopped_Q: Floats | None  # rollouts ended early; None where the run ends none
 
 
 @dataclass(frozen=True)
@@ -74,17 +80,20 @@ class Rounds:
 class Measured:
     """Measurements of a run. NaN is undefined or not there, as for the oracle without candidates.
 
-    `values` holds (A, Q) by name of FIELDS; `tokens` holds (Q,) by stage, what its model read and
-    wrote to select evidence, but probe_sets's are in `rounds`; `refused_Q` is NaN without probes.
+    `values` holds (A, Q) by name of FIELDS, in types for storage and not for sums; `tokens` holds
+    (Q,) by stage, what its model read and wrote to select evidence, but probe_sets's are in
+    `rounds`; `refused_Q` is NaN without probes; `replies` are those of the listwise selectors, as
+    rankings.summarise says.
     """
 
     arms: tuple[str, ...]
-    values: Mapping[str, Floats]
+    values: Mapping[str, Stored]
     tokens: Mapping[str, Floats]
     probed: Probed | None
     rounds: Rounds | None
     refused_Q: Floats
     empty_golds: int
+    replies: Mapping[str, Mapping[str, Any]]
 
     @property
     def questions(self) -> int:
@@ -93,7 +102,7 @@ class Measured:
 
     def of(self, arm: str, field: str) -> Floats:
         """An arm's (Q,) values of a field."""
-        return np.asarray(self.values[field][self.arms.index(arm)])
+        return np.asarray(self.values[field][self.arms.index(arm)], np.float64)
 
     def selection_tokens(self, arm: Arm) -> Floats:
         """Tokens that models spend on each question to form a plain arm by itself, (Q,).
@@ -141,10 +150,11 @@ def columns(available: Iterable[str]) -> list[str]:
     names = set(available)
     nested = [
         *(PROBE_FIELDS if "probes" in names else ()),
+        *([EARLY_STOPPED] if EARLY_STOPPED in names else ()),
         *(SET_FIELDS if "sets" in names else ()),
     ]
     scorers = sorted(name for name in names if name.startswith(SCORER_TOKENS))
-    return [*ALWAYS, *nested, *scorers]
+    return [*ALWAYS, *nested, *scorers, *rankings.columns(names)]
 
 
 def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:
@@ -155,16 +165,25 @@ def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:
     read_parts = [_part(part, arms) for part in parts if part.num_rows]
     if not read_parts:
         return None
-    first = read_parts[0]
-    joined: dict[str, Floats] = {name: _join([part[name] for part in read_parts]) for name in first}
+    names = list(read_parts[0])
+    # A field is taken out of the parts as it is joined, or all would be held twice.
+    joined: dict[str, Any] = {
+        name: _join([part.pop(name) for part in read_parts]) for name in names
+    }
     probed = None
     if "nu0" in joined:
-        names = ("rollouts", "first_tokens", "nu0", "free_rule", "passages")
-        probed = Probed(*(joined[name] for name in names))
+        probed = Probed(
+            rollouts_Q=joined["rollouts"],
+            first_tokens_Q=joined["first_tokens"],
+            nu0_Q=joined["nu0"],
+            free_rule_Q=joined["free_rule"],
+            passages_Q=joined["passages"],
+            early_stopped_Q=joined.get(EARLY_STOPPED),
+        )
     rounds = None
     if "round gains" in joined:
         rounds = Rounds(joined["round gains"], joined["round tokens"])
-    stages = [name.removeprefix("tokens of ") for name in first if name.startswith("tokens of ")]
+    stages = [name.removeprefix("tokens of ") for name in names if name.startswith("tokens of ")]
     return Measured(
         arms=tuple(arms),
         values={field: joined[field] for field in FIELDS},
@@ -173,15 +192,18 @@ def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:
         rounds=rounds,
         refused_Q=joined["refused"],
         empty_golds=int(joined["empty_golds"].sum()),
+        replies=rankings.summarise(joined),
     )
 
 
-def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Floats]:
+def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Stored]:
     made = _metrics(part["metrics"].combine_chunks(), arms)
     made["refused"] = _floats(part["refused"])
     made["empty_golds"] = _floats(part["empty_golds"])
     if "probes" in part.column_names:
         made |= _probes(part["probes"].combine_chunks())
+    if EARLY_STOPPED in part.column_names:
+        made[EARLY_STOPPED] = _list_sums(part[EARLY_STOPPED].combine_chunks())
     if "sets" in part.column_names:
         sets = part["sets"].combine_chunks()
         for name in ("gains", "tokens"):
@@ -190,10 +212,11 @@ def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Floats]:
         if name.startswith(SCORER_TOKENS):
             stage = f"score_{name.removeprefix(SCORER_TOKENS)}"
             made[f"tokens of {stage}"] = _floats(part[name])
+    made |= rankings.read(part)
     return made
 
 
-def _metrics(lists: pa.ListArray, arms: Sequence[str]) -> dict[str, Floats]:
+def _metrics(lists: pa.ListArray, arms: Sequence[str]) -> dict[str, Stored]:
     """(A, Q) of every field, each value put where its arm and its question are."""
     flat = lists.flatten()
     names = pc.struct_field(flat, "arm")
@@ -203,12 +226,22 @@ def _metrics(lists: pa.ListArray, arms: Sequence[str]) -> dict[str, Floats]:
         raise ValueError(f"arm {str(unknown)!r}; the run's arms: {', '.join(arms)}")
     at_arm = place.to_numpy(zero_copy_only=False)
     at_question = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    made: dict[str, Floats] = {}
+    made: dict[str, Stored] = {}
     for field in FIELDS:
         table_AQ = np.full((len(arms), len(lists)), np.nan)
         table_AQ[at_arm, at_question] = _floats(pc.struct_field(flat, field))
-        made[field] = table_AQ
+        made[field] = _compact(table_AQ)
     return made
+
+
+def _compact(values: Floats) -> Stored:
+    """The values in the smallest type that holds each of them exactly."""
+    for kind in (np.float16, np.float32):
+        with np.errstate(over="ignore"):
+            small: Stored = values.astype(kind)
+        if np.array_equal(small, values, equal_nan=True):
+            return small
+    return values
 
 
 def _probes(probes: pa.StructArray) -> dict[str, Floats]:
@@ -224,8 +257,9 @@ def _probes(probes: pa.StructArray) -> dict[str, Floats]:
     }
 
 
-def _join(arrays: Sequence[Floats]) -> Floats:
-    """Arrays (Q,) or (X, Q) side by side, those of fewer rows filled up with NaN."""
+def _join(arrays: Sequence[Stored]) -> Stored:
+    """Arrays (Q,) or (X, Q) side by side, those of fewer rows filled up with NaN; in the largest of
+    their types."""
     rows = max(len(array) for array in arrays)
     if arrays[0].ndim == 1 or all(len(array) == rows for array in arrays):
         return np.concatenate(arrays, axis=-1)

@@ -90,10 +90,13 @@ def of_signals(
 
 
 def of_costs(
-    per_arm: pl.DataFrame, ledger: pl.DataFrame, sharing: pl.DataFrame
+    per_arm: pl.DataFrame, ledger: pl.DataFrame, sharing: pl.DataFrame, replies: pl.DataFrame
 ) -> Iterator[Section]:
-    """What selection costs and saves, the stages' ledger, and the calls that sharing saved."""
+    """What selection costs and saves, the listwise rankers' replies, the stages' ledger, and the
+    calls that sharing saved."""
     yield Section("costs", "What selection costs and saves", filled([tables.costs(per_arm)]))
+    ranked = filled([tables.replies(replies)])
+    yield Section("replies", "Replies of the listwise rankers", ranked)
     sheets = filled([tables.ledger(ledger), tables.sharing(sharing)])
     drawn = [_drawn("stages", STAGES, detail.stages(ledger))] if len(ledger) else []
     yield Section("ledger", "Ledger", sheets, drawn)

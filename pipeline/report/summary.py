@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.core import cost, stats
 from pipeline.report import measured
 from pipeline.report.finished import Arm
-from pipeline.report.measured import Floats, Measured
+from pipeline.report.measured import Floats, Measured, Stored
 from pipeline.report.terminal import table
 from pipeline.stages.arms import policy_under_test
 
@@ -43,7 +43,8 @@ def summarise(
     """The metrics of a run, JSON-able, NaN as None.
 
     parts: finished rows with `columns`. arms: the manifest's list, in whose order the numbers
-    come. `probe` describes the rollouts, and is empty where there were none.
+    come. `probe` describes the rollouts, and is empty where there were none; `listwise` is there
+    where a model ranked, and holds its replies' rates by selector.
     """
     names = [str(arm["arm"]) for arm in arms]
     found = measured.read(parts, names)
@@ -72,12 +73,13 @@ def summarise(
                 "n": found.questions,
             }
         )
-    return {
+    made = {
         "questions": found.questions,
         "empty_golds": found.empty_golds,
         "arms": rows,
         "probe": _probe(found, policy_under_test(arms)),
     }
+    return made | ({"listwise": found.replies} if found.replies else {})
 
 
 class _Draws:
@@ -86,7 +88,7 @@ class _Draws:
     def __init__(self, found: Measured, seed: int, samples: int) -> None:
         self._found, self._seed, self._samples = found, seed, samples
 
-    def means(self, values_AQ: Floats) -> list[dict[str, Any]]:
+    def means(self, values_AQ: Stored) -> list[dict[str, Any]]:
         """The mean of each row with its interval."""
         # On a busy machine BLAS threads wait for each other at every small product: 44 s and not
         # 0.7 s for 30 arms x 100,000 questions x 200 resamples on two cores under a load of 4.
@@ -192,6 +194,10 @@ def _probe(found: Measured, tested: Arm | None) -> dict[str, Any]:
         "free_rule_share": _number(_mean(probed.free_rule_Q)),
         "refusal_share": _number(_mean(found.refused_Q)),
     }
+    if probed.early_stopped_Q is not None:
+        passages = float(probed.passages_Q.sum())
+        share = float(probed.early_stopped_Q.sum()) / passages if passages else math.nan
+        numbers["early_stopped_share"] = _number(share)
     if tested is None:
         return numbers
     empty_Q = found.of(str(tested["arm"]), "admitted") == 0

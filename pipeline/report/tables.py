@@ -6,6 +6,7 @@ import polars as pl
 
 from pipeline.report import evaluation
 from pipeline.report.sheets import Column, Sheet, count, mean, number, text
+from pipeline.schema import REPAIRS
 
 NONE = pl.col("kind").is_in(["no_evidence", "closed_book", "oracle"])
 ARM, DATASET = text("arm", "arm"), text("data set", "dataset")
@@ -66,7 +67,7 @@ def controls(arms: pl.DataFrame) -> Sheet:
     return Sheet(
         name="controls",
         title="Pruning against its controls",
-        note="F1 of each arm with a threshold minus that of retrieval order under the same budget, "
+        note="F1 of each arm that prunes minus that of retrieval order under the same budget, "
         "of retrieval's prefix with as many passages for each question, and of as many random "
         "ones. An interval above 0 says that the arm is better, below 0 worse, around 0 that this "
         "run cannot tell. Only what beats the equally long prefix shows that the choice of the "
@@ -220,13 +221,39 @@ def ledger(frame: pl.DataFrame) -> Sheet:
     )
 
 
+def replies(frame: pl.DataFrame) -> Sheet:
+    """How well the listwise rankers' replies could be read."""
+    seen = [kind for kind in REPAIRS if frame[kind].sum()]
+    return Sheet(
+        name="replies",
+        title="Replies of the listwise rankers",
+        note="A reply is asked for once a window of candidates. Retried: the share of them whose "
+        "first form could not be read; malformed: nor could the second, so that the passages kept "
+        "their order. None: the share of questions in which the ranker left out every passage. "
+        "The other columns are repairs a reply, those that never happened left out: prose around "
+        "the identifiers, lists without brackets, identifiers out of range or named twice, "
+        "passages missing from a full order.",
+        columns=[
+            DATASET,
+            text("selector", "selector"),
+            count("replies", "calls"),
+            number("retried", "retried", ".3f"),
+            number("malformed", "malformed", ".3f"),
+            number("none", "none", ".3f"),
+            *(number(kind.replace("_", " "), kind, ".3f") for kind in seen),
+        ],
+        frame=frame,
+    )
+
+
 def sharing(frame: pl.DataFrame) -> Sheet:
     """Model calls against a naive pipeline's."""
     return Sheet(
         name="sharing",
         title="Calls made and calls saved",
-        note="Answers: every arm asks for its own prompt, equal prompts of a question are answered "
-        "once. Rollouts: N + 1 a question for every (K, MT) of the arms, read off one pass.",
+        note="Answers: every arm asks for its own prompt, the oracle for one a candidate; equal "
+        "prompts of a question are answered once. Rollouts: N + 1 a question for every (K, MT) of "
+        "the arms, read off one pass.",
         columns=[
             DATASET,
             text("calls", "calls"),

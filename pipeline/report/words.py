@@ -82,7 +82,7 @@ def _counted(own: pl.DataFrame) -> Iterator[str]:
             f"{told.count(word)} {word}" for word in ("higher", "lower", "not told apart")
         )
         lost = "" if "higher" in told else " Pruning did not beat it anywhere here."
-        yield f"Of {len(rows)} arms with a threshold, against {other}: {counts}.{lost}"
+        yield f"Of {len(rows)} arms that prune, against {other}: {counts}.{lost}"
 
 
 def _cheapest(own: pl.DataFrame) -> Iterator[str]:
@@ -92,8 +92,8 @@ def _cheapest(own: pl.DataFrame) -> Iterator[str]:
         return
     best = choices.sort("f1", descending=True, maintain_order=True).row(0, named=True)
     yield (
-        f"The highest mean F1 of all arms is that of {best['arm']}, {_mean(best, 'f1')} at "
-        f"{best['tk']:.0f} tokens (picked after the fact, so it flatters)."
+        f"The highest mean F1 of all arms but controls and oracle is that of {best['arm']}, "
+        f"{_mean(best, 'f1')} at {best['tk']:.0f} tokens (picked after the fact, so it flatters)."
     )
     plain = choices.filter(pl.col("selector") == "retriever")
     if best["selector"] != "retriever" and len(plain):

@@ -58,7 +58,7 @@ def build(runs: Sequence[Finished], *, seed: int, samples: int, title: str) -> R
     parts = [
         *sections.of_quality(arms),
         *sections.of_signals(arms, signals, histograms),
-        *sections.of_costs(per_arm, ledger, costs.sharing(runs)),
+        *sections.of_costs(per_arm, ledger, costs.sharing(runs), costs.replies(runs)),
     ]
     return Report(
         title=title,

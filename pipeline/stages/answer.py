@@ -85,6 +85,8 @@ class Answer:
             if isinstance(result, Refusal):
                 return None, f"prompt of arm {arm_by_prompt[prompt_id]['arm']!r}: {result}"
             if isinstance(result, BaseException):
+                arm = arm_by_prompt[prompt_id]["arm"]
+                result.add_note(f"at question {row['question']!r}, prompt of arm {arm!r}")
                 raise result
             answers.append({"prompt_id": prompt_id, **vars(result)})
         return answers, None

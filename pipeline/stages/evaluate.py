@@ -61,23 +61,26 @@ def _row(row: Mapping[str, Any], refuses: Callable[[str], bool]) -> list[dict[st
     answer_by_id = {answer["prompt_id"]: answer for answer in row["answers"]}
     abstained: Mapping[str, Any] = {"text": "", "prompt_tokens": 0, "answer_tokens": 0}
     wrong_answers = json.loads(row["metadata"]).get("wrong_answers") or []
+    qualities: dict[str | None, dict[str, float | bool | None]] = {}
     ndcgs: dict[tuple[int, ...], tuple[float, float]] = {}
     measured = []
     for arm in row["arms"]:
         answer = answer_by_id[arm["prompt_id"]] if arm["prompt_id"] else abstained
+        if arm["prompt_id"] not in qualities:
+            quality = _quality(answer["text"], row["golden_answers"], wrong_answers)
+            qualities[arm["prompt_id"]] = quality | {"refusal": refuses(answer["text"])}
         shown = tuple(arm["order"] or ())
         if shown not in ndcgs:
             ndcgs[shown] = _ndcg(shown, row["candidates"], row["judgements"])
         measured.append(
             {
                 "arm": arm["arm"],
-                **_quality(answer["text"], row["golden_answers"], wrong_answers),
+                **qualities[arm["prompt_id"]],
                 "prompt_tokens": answer["prompt_tokens"],
                 "answer_tokens": answer["answer_tokens"],
                 "evidence_size": len(arm["evidence"]),
                 "admitted": arm["admitted"],
                 "certain": arm["certain"],
-                "refusal": refuses(answer["text"]),
                 "ndcg": ndcgs[shown][0],
                 "ndcg_candidates": ndcgs[shown][1],
             }

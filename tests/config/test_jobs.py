@@ -63,14 +63,18 @@ def test_the_trace_s_ks_are_those_of_the_mathematics() -> None:
     assert TRACE_KS == uncertainty.TRACE_KS
 
 
-@pytest.mark.parametrize("selector", ["ig", "set_aware"])
-def test_a_free_rule_limit_above_the_threshold_is_refused(selector: str) -> None:
-    limit = {"free_rule_threshold": 0.1}
+FREE, EARLY = "free_rule_threshold", "early_stop_threshold"
+
+
+@pytest.mark.parametrize(("selector", "rule"), [("ig", FREE), ("set_aware", FREE), ("ig", EARLY)])
+def test_a_rule_s_limit_above_the_threshold_is_refused(selector: str, rule: str) -> None:
+    limit = {rule: 0.1}
     with pytest.raises(ValidationError, match=r"selection\.threshold 0\.05 is below .* 0\.1"):
         of_policy(limit, selector=selector, threshold=0.05)
     with pytest.raises(ValidationError, match=r"arms\.grid\.1\.thresholds -inf is below .* 0\.1"):
         of_entry(limit, selector=selector, thresholds=[0.1, -math.inf])
-    assert of_policy(limit, selector=selector, threshold=0.1).probe.free_rule_threshold == 0.1
+    taken = of_policy(limit, selector=selector, threshold=0.1).probe
+    assert getattr(taken, rule) == 0.1
     assert of_entry(limit, selector=selector, thresholds=[0.1, 0.2]).arms is not None
 
 
@@ -100,11 +104,56 @@ def test_what_may_need_the_rollouts_that_the_free_rule_skips_is_refused(
         (of_entry, r"arms\.grid\.1", {"thresholds": [0.1]}),
     ):
         with pytest.raises(ValidationError, match=f"{where}: {named} may need the rollouts"):
-            make(traced | {"free_rule_threshold": 0.1}, **thresholds, **options)
+            make(traced | {FREE: 0.1}, **thresholds, **options)
+        if "ig_top_k" not in options:  # which needs a trace
+            with pytest.raises(ValidationError, match=f"{where}: {named} may .*{EARLY} skips"):
+                make({EARLY: 0.1}, **thresholds, **options)
 
 
-def test_scorers_that_read_no_probe_go_with_any_free_rule() -> None:
-    assert of_policy({"free_rule_threshold": 0.5}, selector="qlm", threshold=-9.0)
+def test_scorers_that_read_no_probe_go_with_any_rule() -> None:
+    assert of_policy({FREE: 0.5, EARLY: 0.5}, selector="qlm", threshold=-9.0)
+
+
+def test_set_aware_rounds_need_whole_rollouts() -> None:
+    with pytest.raises(ValidationError, match=r"arms\.grid\.1: selector set_aware may admit later"):
+        of_entry({EARLY: 0.1}, selector="set_aware", thresholds=[0.1])
+
+
+def test_a_rollout_that_may_end_early_leaves_no_trace() -> None:
+    with pytest.raises(ValidationError, match=r"probe\.trace needs whole rollouts"):
+        of_policy({EARLY: 0.1, "trace": True}, threshold=0.1)
+
+
+def test_only_an_engine_that_can_end_a_rollout_is_asked_to() -> None:
+    def made(**generator: Any) -> OfflineIgpConfig:
+        section = {"model": "m", **generator}
+        return offline({EARLY: 0.05}, generator=section, selection=SELECTION)
+
+    for engine in ("fake", "transformers", "vllm"):
+        assert made(engine=engine).probe.early_stop_threshold == 0.05
+    with pytest.raises(ValidationError, match="needs generator.probe_mode in_engine, got flat"):
+        made(engine="vllm", probe_mode="flat_logprobs")
+
+
+@pytest.mark.parametrize(
+    ("probe", "mode", "needed"),
+    [
+        ({}, "flat_logprobs", 128),
+        ({}, "in_engine", 2),
+        ({"trace": True}, "in_engine", 8),  # u at 128 and at six smaller K, the margin
+        ({"trace": True, "top_k": 5}, "in_engine", 4),
+    ],
+)
+def test_a_cap_on_log_probabilities_below_what_a_probe_returns_is_refused(
+    probe: dict[str, Any], mode: str, needed: int
+) -> None:
+    def made(cap: int) -> OfflineIgpConfig:
+        section = {"engine": "vllm", "model": "m", "probe_mode": mode, "max_logprobs": cap}
+        return offline(probe, generator=section, selection=SELECTION)
+
+    assert made(needed).generator.max_logprobs == needed
+    with pytest.raises(ValidationError, match=f"{needed - 1} is below the {needed} that"):
+        made(needed - 1)
 
 
 @pytest.mark.parametrize(

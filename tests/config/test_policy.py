@@ -17,8 +17,9 @@ def options(**given: Any) -> PolicyOptions:
     return PolicyOptions.model_validate(given)
 
 
-def test_the_selectors_are_four_of_their_own_and_every_scorer() -> None:
-    assert set(get_args(Selector)) == {"retriever", "ig", "set_aware", "blend", *SCORERS}
+def test_the_selectors_are_six_of_their_own_and_every_scorer() -> None:
+    own = ("retriever", "ig", "set_aware", "adarank", "listwise", "blend")
+    assert set(get_args(Selector)) == {*own, *SCORERS}
     assert set(score.SCORERS) == set(SCORERS)
     assert set(SIGNALS) == {"retriever", "ig", "neg_nu", *SCORERS}
 
@@ -31,6 +32,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"selector": "qlm", "ig_top_k": 8}, "ig_top_k and ig_max_tokens are of selector ig alone"),
     ({"selector": "qlm", "ig_max_tokens": 8}, "are of selector ig alone"),
     ({"selector": "set_aware", "duplicate_penalty": 0.1}, "no duplicate_penalty"),
+    ({"selector": "adarank", "duplicate_penalty": 0.1}, "adarank sees near-duplicates itself"),
     ({"on_refusal": "treat_as_uncertain"}, "treat_as_uncertain and refusal_nu0 need each other"),
     ({"refusal_nu0": 0.5}, "treat_as_uncertain and refusal_nu0 need each other"),
     (

@@ -127,6 +127,7 @@ def test_the_pass_rate_is_that_of_the_candidates_by_hand(tmp_path: Path) -> None
         ({"top_k": 64}, "probe.top_k is 64, the reference has 128"),
         ({"max_tokens": 16}, "probe.max_tokens is 16, the reference has 32"),
         ({"template": "literal"}, "probe.template is 'literal'"),
+        ({"early_stop_threshold": 0.05}, "probe.early_stop_threshold 0.05 were not measured"),
     ],
 )
 def test_runs_that_were_probed_differently_are_refused(

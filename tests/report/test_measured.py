@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from pipeline.report import measured
 from pipeline.report.summary import columns, summarise
 from pipeline.stages.arms import Arm
 from tests.report import rows as made
 from tests.report.rows import metric, probe
-from tests.report.test_summary import COLUMNS, DECLARED, POLICY, ROWS, arm, part
+from tests.report.test_summary import ARMS, COLUMNS, DECLARED, POLICY, ROWS, arm, part, row
 
 
 def test_an_arm_pays_for_every_stage_that_it_cannot_do_without() -> None:
@@ -122,6 +123,24 @@ def test_questions_whose_probes_no_arm_needed_count_for_nothing() -> None:
     assert (found["rollouts"], found["mean_nu0"], found["refusal_share"]) == (1, 0.5, 0.0)
 
 
+def test_rollouts_that_were_ended_early_are_counted_among_the_passages() -> None:
+    cut = [
+        {"early_stopped": [True, False]},
+        {"early_stopped": [False, False]},
+        {"early_stopped": [True, True]},
+    ]
+    rows = [
+        {**one, "probes": {**one["probes"], "nu": [None, 0.5]}, **more}
+        for one, more in zip(ROWS, cut, strict=True)
+    ]
+    block = made.part(rows, (*COLUMNS, "early_stopped"))
+    found = summarise([block], arms=made.plain(DECLARED), seed=1, samples=100)["probe"]
+    assert found["early_stopped_share"] == 3 / 6
+    assert "early_stopped" in columns(["probes", "early_stopped"])
+    whole = summarise([part(ROWS)], arms=made.plain(DECLARED), seed=1, samples=100)["probe"]
+    assert "early_stopped_share" not in whole
+
+
 def test_a_stage_without_a_record_of_its_tokens_is_refused() -> None:
     arms = [Arm("qlm", "policy", POLICY.model_copy(update={"selector": "qlm"}), None, None)]
     rows = [{"question_id": "q", "metrics": [metric("qlm", 1.0, 9, 1)], "empty_golds": 0}]
@@ -160,3 +179,20 @@ def test_the_columns_of_a_run_are_those_that_it_has() -> None:
     ]
     assert {"sets.gains", "sets.tokens"} <= set(columns(["sets", "probes"]))
     assert "probes.nu0" in columns(["sets", "probes"])
+
+
+def test_a_field_is_held_in_the_smallest_type_and_comes_back_exactly() -> None:
+    # 1/3 is no float32, 2049 is no float16; 0.5 and the flags are, and so is what nobody judged.
+    rows = [
+        row("q0", probe(0.5, [3, 5], [1, 2]), igp=metric("igp", 0.5, 10, 1, refusal=True)),
+        row("q1", probe(0.5, [3, 5], [1, 2]), igp=metric("igp", 1 / 3, 2049, 2)),
+    ]
+    found = measured.read([part(rows[:1]), part(rows[1:])], ARMS)
+    assert found is not None
+    assert found.of("igp", "f1").tolist() == [0.5, 1 / 3]
+    assert found.of("igp", "prompt_tokens").tolist() == [10, 2049]
+    assert found.of("igp", "refusal").tolist() == [1, 0]
+    held = {field: values.dtype.name for field, values in found.values.items()}
+    assert held["f1"] == "float64"
+    assert held["prompt_tokens"] == "float32"
+    assert held["refusal"] == held["ndcg"] == "float16"
