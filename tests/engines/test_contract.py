@@ -1,6 +1,7 @@
 """Every generator engine keeps the same contract; the real ones agree on the same numbers.
 
-The contract is checked on a tiny random model, the numbers on the demo model.
+The contract is checked on a tiny random model, the numbers on the demo model too, but for vLLM's
+flat_logprobs: it agrees there with the plain loop at every K and MT, and its start costs most.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.engine
 MT = 32
 WINDOW = 512
 VARIANTS = ("fake", "transformers", "vllm-in_engine", "vllm-flat_logprobs")
-REAL = VARIANTS[1:]
+SPEAKERS = ("transformers", "vllm-in_engine")
 
 QUESTIONS = [
     "What is the capital of France?",
@@ -118,7 +119,7 @@ def subject(request: pytest.FixtureRequest, tiny_folder: Path) -> Iterator[Subje
         yield made
 
 
-@pytest.fixture(scope="module", params=REAL)
+@pytest.fixture(scope="module", params=SPEAKERS)
 def speaker(request: pytest.FixtureRequest, demo_folder: Path) -> Iterator[Subject]:
     with running(request.param, demo_folder) as made:
         yield made
@@ -193,7 +194,7 @@ def test_what_is_held_to_a_pattern_says_nothing_else_and_disturbs_nobody(subject
         assert not subject.name.startswith("vllm")
         return
     ids = [generator.tokenizer.encode(prompt) for prompt in PROMPTS[:4]]
-    patterns = [pattern(n, dropout=dropout) for n in (1, 12) for dropout in (True, False)]
+    patterns = [pattern(n, dropout=dropout) for n in (1, 3) for dropout in (True, False)]
 
     async def mixed() -> tuple[list[Completion], list[Rollout]]:
         both = zip(ids, patterns, strict=True)
