@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.cluster.metrics import NAMES
 from pipeline.config import OfflineIgpConfig
 from pipeline.loading import load
@@ -51,6 +53,25 @@ def test_every_count_of_every_scorer_has_a_metric(tmp_path: Path) -> None:
     assert scored.pop("score_answer_pmi") <= 40  # not where the rollout said nothing
     assert set(scored.values()) == {40}
     assert sums["probe_sets"]["rollouts"] > 0
+
+
+@pytest.mark.parametrize("selector", ["adarank", "listwise"])
+def test_every_count_of_a_listwise_ranker_has_a_metric(selector: str, tmp_path: Path) -> None:
+    settings = overrides(
+        tmp_path,
+        input__sample=8,
+        selection__selector=selector,
+        selection__threshold="-.inf",
+    )
+    sums = counted(load(OfflineIgpConfig, str(DEMO), settings))
+    assert {key for stage in sums.values() for key in stage} <= NAMES.keys()
+    assert sums[f"rank_{selector}"]["calls"] == 8
+
+
+def test_every_count_of_a_probe_that_ends_early_has_a_metric(tmp_path: Path) -> None:
+    settings = overrides(tmp_path, input__sample=8, probe__early_stop_threshold=0.05)
+    sums = counted(load(OfflineIgpConfig, str(DEMO), settings))
+    assert {key for stage in sums.values() for key in stage} <= NAMES.keys()
 
 
 def test_what_is_counted_of_a_damaged_sibling_alone_has_a_metric_too() -> None:
