@@ -77,27 +77,23 @@ def _searcher(spec: Spec) -> Any:
     return searcher
 
 
-def _bare(spec: Spec) -> Callable[[Block], list[list[str]]]:
+def _pyserini(spec: Spec, read: Callable[[Any], str]) -> Callable[[Block], list[list[str]]]:
     searcher = _searcher(spec)
 
     def search(block: Block) -> list[list[str]]:
         keys = [str(i) for i in range(len(block))]
         found = searcher.batch_search(block, keys, k=spec.k, threads=spec.threads)
-        return [[hit.docid for hit in found.get(key, ())] for key in keys]
+        return [[read(hit) for hit in found.get(key, ())] for key in keys]
 
     return search
+
+
+def _bare(spec: Spec) -> Callable[[Block], list[list[str]]]:
+    return _pyserini(spec, lambda hit: str(hit.docid))
 
 
 def _texts(spec: Spec) -> Callable[[Block], list[list[str]]]:
-    searcher = _searcher(spec)
-
-    def search(block: Block) -> list[list[str]]:
-        keys = [str(i) for i in range(len(block))]
-        found = searcher.batch_search(block, keys, k=spec.k, threads=spec.threads)
-        rows = [[_read(hit) for hit in found.get(key, ())] for key in keys]
-        return [[hit["id"] for hit in row] for row in rows]
-
-    return search
+    return _pyserini(spec, lambda hit: str(_read(hit)["id"]))
 
 
 def _read(hit: Any) -> dict[str, Any]:

@@ -27,6 +27,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB of its own."""
     place = tmp_path / "disk"
     place.mkdir()
+    # To mount takes a privilege that not every machine gives its tests; the test with a limited
+    # file size needs none, and holds the same errors without a real full disk.
     if not mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)):
         pytest.skip("NOT CHECKED: mounting a small tmpfs is not permitted here")
     yield place

@@ -31,8 +31,8 @@ class ScriptedRanker:
         self._replies, self._again, self._refuse = replies, again or {}, refuse
 
     async def rollout(self, prompt_ids: Sequence[int], *, u_limit: float = math.inf) -> Rollout:
-        """A ranker is not probed."""
-        raise NotImplementedError
+        """Part of the protocol alone: a test fails here where a ranker is probed."""
+        raise AssertionError("a ranker was probed")
 
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
         """The scripted reply, as long as its words."""
