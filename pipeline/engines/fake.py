@@ -178,6 +178,8 @@ class _Temper:
         self._died = Path(temper["die_once"]) if "die_once" in temper else None
         self._killed = Path(temper["kill_once"]) if "kill_once" in temper else None
         self._at = {_number(temper[key]): key for key in ("raise_at", "hang_at") if key in temper}
+        # Kept here: a task that waits for what nothing else holds is garbage, and may be collected.
+        self._never = asyncio.Event()
         while_there, _, word = temper.get("refuse_while", "").rpartition(":")
         self._refused = (Path(while_there), _number(word)) if while_there else None
 
@@ -193,7 +195,7 @@ class _Temper:
             if number in prompt_ids and what == "raise_at":
                 raise RuntimeError("the fake engine was told to raise")
             if number in prompt_ids:
-                await asyncio.Event().wait()
+                await self._never.wait()
         await asyncio.sleep(self._delay_seconds)
         if self._refused is not None:
             file, number = self._refused

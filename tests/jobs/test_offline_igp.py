@@ -168,6 +168,7 @@ def test_a_row_that_hangs_is_given_up_with_its_shard_and_a_repaired_run_goes_on(
         command(changed), cwd=REPOSITORY, env=environment(), stderr=subprocess.PIPE, text=True
     )
     _, said = process.communicate(timeout=120)
+    print(said)
     assert process.returncode == 1
     assert "no shard finished at any stage for 5 s" in said
     assert "first shards not done: {'probe': [0" in said
