@@ -32,6 +32,7 @@ def run(cfg: CalibrateConfig, dry_run: bool) -> int:
         selection["blend"] = BLEND_FILE
     origin = {
         "verdict": found.verdict,
+        "method": found.method,
         "run": finished.manifest["fingerprint"],
         "model": finished.setting("generator.model"),
         "probe": finished.setting("probe"),
@@ -40,7 +41,7 @@ def run(cfg: CalibrateConfig, dry_run: bool) -> int:
     output.write_json("calibration.json", figures)
     text = yaml.safe_dump({"selection": selection, "origin": origin}, sort_keys=False, width=100)
     output.write_bytes("policy.yaml", text.encode())
-    print(found.verdict)
+    print(f"{found.verdict}\n{found.method}")
     print(f"policy: {output.uri('policy.yaml')}")
     return driver.DONE
 

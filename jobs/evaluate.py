@@ -8,15 +8,18 @@ import sys
 from pipeline import driver
 from pipeline.config import DatasetConfig, EvaluateConfig
 from pipeline.engines import indexes
+from pipeline.report import terminal
 from pipeline.report.calls import spared
-from pipeline.report.finished import open_run
-from pipeline.report.write import write_report
+from pipeline.report.finished import Finished, open_run
+from pipeline.report.write import build, write_report
 from pipeline.runs.storage import Storage
 
 
 def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     """The job; its exit code."""
-    runs, code = {}, driver.DONE
+    runs: list[Finished] = []
+    beside = [open_run(one.name, folder) for one in cfg.datasets for folder in one.beside]
+    code = driver.DONE
     for dataset in cfg.datasets:
         print(f"== {dataset.name}", flush=True)
         index = _index(cfg, dataset, dry_run=dry_run)
@@ -30,14 +33,16 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
             continue
         ended = driver.run_plan(plan, one)
         if ended == driver.DONE:
-            runs[dataset.name] = Storage(plan.root).uri(plan.run_folder)
-            print(spared(open_run(dataset.name, runs[dataset.name])), flush=True)
+            runs.append(open_run(dataset.name, Storage(plan.root).uri(plan.run_folder)))
+            print(spared(runs[-1]), flush=True)
         code = max(code, ended)
     if runs:
         out = f"{cfg.run.root}/reports/{cfg.run.name}"
         samples = cfg.evaluation.bootstrap_samples
-        written = write_report(runs, out, seed=cfg.run.seed, samples=samples, title=cfg.run.name)
-        print(f"report: {written}")
+        how = {"seed": cfg.run.seed, "samples": samples}
+        report = build(runs, **how, title=cfg.run.name, beside=beside)
+        terminal.show(terminal.ranking(report.lead))
+        print(f"report: {write_report(report, out)}")
     return code
 
 

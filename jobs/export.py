@@ -9,7 +9,7 @@ from pipeline import driver, writers
 from pipeline.config import ExportConfig
 from pipeline.config.export import ExportFile
 from pipeline.readers import InputError
-from pipeline.report import export
+from pipeline.report import export, legend
 from pipeline.report.finished import Finished, open_run
 
 NAMES: dict[ExportFile, str] = {
@@ -49,6 +49,7 @@ def _write(name: ExportFile, path: str, finished: Finished, cfg: ExportConfig) -
             writers.write_cache(path, ((question, pieces) for _, question, pieces in made))
         else:
             writers.write_text(path, writers.as_csv(export.evidence(finished, cfg.arm)))
+            writers.write_text(f"{cfg.output}/columns.md", legend.of_evidence())
     except InputError:
         raise
     except ValueError as error:

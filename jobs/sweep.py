@@ -7,9 +7,10 @@ import sys
 
 from pipeline import driver
 from pipeline.config import OfflineIgpConfig, SweepConfig
+from pipeline.report import terminal
 from pipeline.report.calls import spared
 from pipeline.report.finished import open_run
-from pipeline.report.write import write_report
+from pipeline.report.write import build, write_report
 from pipeline.runs.storage import Storage
 
 
@@ -24,12 +25,12 @@ def run(cfg: SweepConfig, dry_run: bool) -> int:
     code = driver.run_plan(plan, one)
     if code == driver.DONE:
         folder = Storage(plan.root).uri(plan.run_folder)
-        print(spared(open_run(cfg.run.name, folder)), flush=True)
+        finished = open_run(cfg.run.name, folder)
+        print(spared(finished), flush=True)
         samples = cfg.evaluation.bootstrap_samples
-        written = write_report(
-            {cfg.run.name: folder}, folder, seed=cfg.run.seed, samples=samples, title=cfg.run.name
-        )
-        print(f"report: {written}")
+        report = build([finished], seed=cfg.run.seed, samples=samples, title=cfg.run.name)
+        terminal.show(terminal.ranking(report.lead))
+        print(f"report: {write_report(report, folder)}")
     return code
 
 

@@ -38,7 +38,9 @@ def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
         if not sign or not key:
             raise ConfigError(f"override {override!r}: expected key=value, for example run.name=x")
         _assign(data, key.split("."), _scalar(override, text), override)
-        lines[key] = f"override {override!r}"
+        replaced = [known for known in lines if known.startswith(f"{key}.")]
+        for known in (*replaced, key):
+            lines[known] = f"override {override!r}"
     try:
         return kind.model_validate(data, context={"folder": os.path.dirname(path)})
     except ValidationError as error:
@@ -141,8 +143,7 @@ def _line(node: yaml.Node) -> int:
 def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str, str]) -> str:
     """One line: where, which key, what is wrong, what is allowed."""
     key = ".".join(str(part) for part in error["loc"])
-    parents = [key[: len(key) - i] for i in range(len(key))]
-    where = next((lines[parent] for parent in parents if parent in lines), path)
+    where = _place(key, path, lines)
     if error["type"] == "extra_forbidden":
         known = list(_keys_at(kind, error["loc"][:-1]))
         near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.5)
@@ -151,9 +152,17 @@ def _explain(kind: type[Frozen], error: ErrorDetails, path: str, lines: dict[str
     if error["type"] == "missing":
         return f"{where}: {key}: missing, and it has no default"
     message = error["msg"].removeprefix("Value error, ")
-    if not key:
-        return f"{path}: {message}"
+    if not key:  # a rule over several keys; many name the offender first
+        named = message.partition(" ")[0].rstrip(":")
+        return f"{_place(named, path, lines) if '.' in named else path}: {message}"
     return f"{where}: {key}: {message}, got {error['input']!r}"
+
+
+def _place(key: str, path: str, lines: dict[str, str]) -> str:
+    """Where a key, or the nearest section around it, was given; the file where none was."""
+    parts = key.split(".")
+    around = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
+    return next((lines[section] for section in around if section in lines), path)
 
 
 def _keys_at(kind: type[Frozen], loc: Sequence[int | str]) -> Iterator[str]:
@@ -179,21 +188,26 @@ def _entry(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_section, entries)), None)
 
 
-def help_text(kind: type[Frozen], prefix: str = "") -> str:
-    """One line per key: dotted name, type, default, meaning. N stands for a place in a list."""
+def help_text(kind: type[Frozen], prefix: str = "", *, optional: str = "") -> str:
+    """One line per key: dotted name, type, default, meaning. N stands for a place in a list.
+
+    optional: the innermost section that may be left out, and with it the required keys within.
+    """
     rows = []
+    required = f"required where {optional} is given" if optional else "required"
     for name, field in kind.model_fields.items():
         key = f"{prefix}{name}"
         section = _section(field.annotation)
+        around = optional if field.is_required() else key
         if section is not None and issubclass(section, Frozen):
-            rows.append(help_text(section, f"{key}."))
+            rows.append(help_text(section, f"{key}.", optional=around))
             continue
-        default = "required" if field.is_required() else f"default {field.default!r}"
+        default = required if field.is_required() else f"default {field.default!r}"
         shown = _type_name(field.annotation)
         rows.append(f"  {key}: {shown}  ({default})\n      {field.description or ''}")
         entry = _entry(field.annotation)
         if entry is not None and issubclass(entry, Frozen):
-            rows.append(help_text(entry, f"{key}.N."))
+            rows.append(help_text(entry, f"{key}.N.", optional=around))
     return "\n".join(rows)
 
 

@@ -46,6 +46,7 @@ JUDGEMENTS = pa.field("judgements", pa.list_(JUDGEMENT))  # null: the data set h
 
 PROBE = pa.struct(
     [
+        pa.field("keys", pa.list_(pa.string())),  # (N+1) of each prompt: equal keys, equal prompts
         pa.field("nu0", pa.float32()),  # NU(q), in [0, 1]
         pa.field("nu", pa.list_(pa.float32())),  # NU(q | d) by position; null = not measured
         pa.field("steps", pa.list_(pa.int32())),  # (N+1) tokens, the end token included

@@ -41,7 +41,7 @@ KINDS: dict[str, type[Frozen]] = {
 }
 # A file for the user's own data leaves these to the command line, with a line "# key: ...".
 PATHS = {
-    "offline_igp": ("input.questions", "retriever.index"),
+    "offline_igp": ("input.questions", "retriever.index", "retriever.corpus"),
     "build_index": ("corpus", "index"),
     "drift": ("reference", "current", "output"),
     "calibrate": ("run", "output"),

@@ -135,6 +135,17 @@ def test_a_rule_over_several_keys_names_the_file(write: Callable[[str], str]) ->
     )
 
 
+def test_a_rule_that_names_a_key_first_names_its_line_or_its_override(
+    write: Callable[[str], str],
+) -> None:
+    text = BASE.replace("max_tokens: 4", "max_tokens: 4\n  free_rule_threshold: 0.1")
+    path = write(text)
+    said = "selection.threshold 0.05 is below probe.free_rule_threshold 0.1: "
+    assert refusal(path).startswith(f"{path}:16: {said}")
+    override = "selection.threshold=0.05"
+    assert refusal(path, override).startswith(f"override {override!r}: {said}")
+
+
 def test_a_key_that_stands_twice_is_refused_with_its_line(write: Callable[[str], str]) -> None:
     path = write(BASE + "  top_m: 3\n")
     assert refusal(path) == f"{path}:18: selection.top_m stands twice"
@@ -269,7 +280,9 @@ def test_the_help_shows_type_and_default_or_that_a_key_is_required() -> None:
     assert "input.split: str | null  (default None)" in text
     assert "input.corpus: str | null  (default None)" in text
     assert "cluster.retriever.num_cpus: float  (default 0.25)" in text
-    assert "arms.top_m: [int, ...]  (required)" in text
+    assert "arms.top_m: [int, ...]  (required where arms is given)" in text
+    assert "retriever.of.N.embedder.model: str  (required where retriever.of.N.embedder is" in text
+    assert "input.questions: str  (required)" in text
     assert "arms.token_guards: [int | null, ...]  (default (None,))" in text
     assert "selection.pass_rate: [float, float] | null  (default None)" in text
     assert "arms.grid: [GridEntry, ...]  (default ())" in text

@@ -121,6 +121,32 @@ def test_a_list_as_a_whole_can_be_overridden(write: Callable[[str], str]) -> Non
     assert cfg.arms is not None and cfg.arms.grid[0].selector == "coverage"
 
 
+@pytest.mark.parametrize(
+    ("given", "key", "said"),
+    [
+        ("arms.grid=[{selector: ig, thresholds: [low]}]", "arms.grid.0.thresholds.0", "got 'low'"),
+        ("arms.grid=[{selector: bm52}]", "arms.grid.0.selector", "got 'bm52'"),
+        ("arms.grid=[{selector: ig, topm: [1]}]", "arms.grid.0.topm", "unknown key"),
+        ("arms={top_m: [0], empty_context: frame}", "arms.top_m.0", "got 0"),
+    ],
+)
+def test_an_error_within_an_override_of_a_list_or_section_names_the_override(
+    write: Callable[[str], str], given: str, key: str, said: str
+) -> None:
+    message = refusal(write(GRID.replace("low", "0.1")), given)
+    assert message.startswith(f"override {given!r}: {key}: ") and said in message
+
+
+def test_of_a_list_s_override_and_one_of_its_entries_the_later_is_named(
+    write: Callable[[str], str],
+) -> None:
+    whole, entry = "arms.grid=[{selector: ig}]", "arms.grid.0.thresholds=[high]"
+    message = refusal(write(GRID), whole, entry)
+    assert message.startswith(f"override {entry!r}: arms.grid.0.thresholds.0: ")
+    message = refusal(write(GRID), entry, whole.replace("ig", "bm52"))
+    assert message.startswith("override 'arms.grid=[{selector: bm52}]': arms.grid.0.selector: ")
+
+
 POLICY = """\
 selection:
   selector: blend

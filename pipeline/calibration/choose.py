@@ -6,6 +6,8 @@ The winner is taken only when that estimate beats the baseline with an interval 
 best of so many arms is more than luck gives (the folds share their picks, so the interval alone
 lets 6 to 7 of 100 tables of equal arms through, and with the second test 2 to 4), and when the
 estimate's mean meets the target too. Its interval's low end would ask for more than the target.
+Where it is not taken, the baseline is not thereby the best use of tokens: of retrieval order, the
+cheapest arm that is not told apart from the best stands in.
 
 Shapes: A arms, Q questions, C resamples of one chunk.
 """
@@ -15,78 +17,21 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.calibration.arm_table import ArmTable, arm_table
+from pipeline.calibration.choice import Choice, Fallback, Target, beats, verdict
 from pipeline.calibration.folds import question_folds
-from pipeline.core.stats import Mean, bootstrap_mean, paired_difference, resamples
-
-_LUCK = 0.05  # above it a winner may well be chance
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is wanted: the best F1 within `value` prompt tokens a question ("tokens"), the fewest
-    tokens at a mean F1 of `value` or more ("quality"), or the best F1 at any cost ("best").
-    """
-
-    kind: Literal["tokens", "quality", "best"]
-    value: float = 0.0
-
-    @property
-    def saves_tokens(self) -> bool:
-        """Whether arms compete in tokens; otherwise in F1."""
-        return self.kind == "quality"
-
-    def allows(self, f1: float, tokens: float) -> bool:
-        """Whether an arm with these means meets the target."""
-        if self.kind == "tokens":
-            return tokens <= self.value
-        return self.kind == "best" or f1 >= self.value
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The outcome of `choose`; Means are over the labelled questions, intervals over resamples.
-
-    arm:             what to use: the winner, or `against` where nothing beats it.
-    verdict:         the outcome in one sentence.
-    winner:          best arm on all questions, None where none meets the target.
-    against:         the arm to beat: the baseline, or retrieval order within the budget of tokens
-                     that the baseline breaks.
-    in_sample_f1:    the winner's F1 on the questions that it won on (optimistic); NaN without one.
-    in_sample_tokens: its prompt tokens, likewise.
-    f1, tokens:      what choosing-the-best gives on questions that it did not see.
-    gain:            cross-validated, paired against that arm, positive is better: F1 gained,
-                     or prompt tokens saved under a quality target.
-    f1_difference:   the paired F1 difference, whatever the target.
-    luck:            chance that the best of these arms looks so much better than that arm when
-                     none is; NaN where no other arm meets the target.
-    picks:           how often each arm won among the folds; None (as "") where none met the
-                     target and `against` stood in.
-    baseline_meets_target: on all questions.
-    questions, unlabelled: used, and left out because F1 is undefined for some arm.
-    """
-
-    arm: str
-    verdict: str
-    winner: str | None
-    against: str
-    in_sample_f1: Mean
-    in_sample_tokens: Mean
-    f1: Mean
-    tokens: Mean
-    gain: Mean
-    f1_difference: Mean
-    luck: float
-    picks: dict[str, int]
-    baseline_meets_target: bool
-    questions: int
-    unlabelled: int
+from pipeline.core.stats import (
+    Mean,
+    bootstrap_mean,
+    paired_difference,
+    paired_differences,
+    resamples,
+)
 
 
 @dataclass(frozen=True)
@@ -110,18 +55,20 @@ def choose(
     folds: int = 5,
     samples: int = 2000,
 ) -> Choice:
-    """The best arm for the target, or the baseline when nothing beats it.
+    """The best arm for the target, or where nothing beats the baseline, the fallback.
 
     measured: as frames.arms makes it, every arm on every question. Leave out arms that nobody
               could use, such as the oracle.
     baseline: the arm to beat; it also competes. Where it breaks a budget of tokens, the best of
               `retrieval_order` (arms that only cut the retriever's list) within it stands in.
+    retrieval_order: also what the fallback is chosen from; see Fallback.
 
     Equal arms are told apart by the other number, then by their order in the frame. ValueError of
     arm_table, and on a budget that neither the baseline nor retrieval order meets.
     """
     table = arm_table(measured, (baseline, *retrieval_order))
-    base = _standard(table, target, table.arms.index(baseline), retrieval_order)
+    order = [table.arms.index(name) for name in retrieval_order]
+    base = _standard(table, target, table.arms.index(baseline), order)
     winner = _best(table, target)
     found = _cross_validated(table, target, base, folds=folds, seed=seed, samples=samples)
     luck = _luck(table, target, base, seed=seed, samples=samples)
@@ -131,6 +78,7 @@ def choose(
         verdict="",
         winner=None if winner is None else table.arms[winner],
         against=table.arms[base],
+        fallback=_fallback(table, target, base, order, seed=seed, samples=samples),
         in_sample_f1=mean([] if winner is None else table.f1_AQ[winner]),
         in_sample_tokens=mean([] if winner is None else table.tokens_AQ[winner]),
         **vars(found),
@@ -139,14 +87,15 @@ def choose(
         questions=len(table.questions),
         unlabelled=table.unlabelled,
     )
-    return replace(made, arm=_taken(made, target), verdict=_verdict(made, target, baseline))
+    arm = made.winner if beats(made, target) else None
+    return replace(made, arm=arm or made.fallback.arm, verdict=verdict(made, target, baseline))
 
 
-def _standard(table: ArmTable, target: Target, asked: int, retrieval_order: Collection[str]) -> int:
+def _standard(table: ArmTable, target: Target, asked: int, order: Collection[int]) -> int:
     """The arm to beat: the one asked for, unless it breaks a budget of tokens."""
     if target.kind != "tokens" or _meets(table, target, asked):
         return asked
-    found = _best(table, target, among=[table.arms.index(name) for name in retrieval_order])
+    found = _best(table, target, among=order)
     if found is not None:
         return found
     tokens_A = table.tokens_AQ.mean(axis=1)
@@ -155,6 +104,26 @@ def _standard(table: ArmTable, target: Target, asked: int, retrieval_order: Coll
     raise ValueError(
         f"baseline {table.arms[asked]!r} takes {tokens_A[asked]:.1f} prompt tokens a question and "
         f"no arm of retrieval order takes at most {target.value:g}; arms that do: {shown}"
+    )
+
+
+def _fallback(
+    table: ArmTable, target: Target, base: int, order: Collection[int], *, seed: int, samples: int
+) -> Fallback:
+    """What is used where nothing beats `base`: see Fallback."""
+    of_order = list(order) if base in order else [base]
+    among = [a for a in of_order if _meets(table, target, a)] or of_order
+    f1_A, tokens_A = (values_AQ.mean(axis=1) for values_AQ in table.values)
+    best = min(among, key=lambda a: (-f1_A[a], tokens_A[a]))
+    found = paired_differences(table.f1_AQ[among], table.f1_AQ[best], seed=seed, samples=samples)
+    alike = {a: mean for a, mean in zip(among, found, strict=True) if mean.high >= 0}
+    arm = min(alike, key=lambda a: (tokens_A[a], -f1_A[a]))
+    return Fallback(
+        arm=table.arms[arm],
+        tokens=float(tokens_A[arm]),
+        best=table.arms[best],
+        best_tokens=float(tokens_A[best]),
+        f1_difference=alike[arm],
     )
 
 
@@ -218,48 +187,3 @@ def _folds(table: ArmTable, folds: int, seed: int) -> NDArray[np.int64]:
     made = question_folds(table.questions, folds=folds, seed=seed)
     fold_by_question = dict(made.iter_rows())
     return np.array([fold_by_question[question] for question in table.questions])
-
-
-def _taken(made: Choice, target: Target) -> str:
-    """The winner where it is more than luck and the target holds on unseen questions too."""
-    better = made.gain.low > 0 and made.luck < _LUCK
-    kept = target.allows(made.f1.value, made.tokens.value)
-    return made.winner if made.winner is not None and better and kept else made.against
-
-
-def _verdict(made: Choice, target: Target, baseline: str) -> str:
-    wanted = {
-        "tokens": f"at most {target.value:g} prompt tokens",
-        "quality": f"F1 of at least {target.value:g}",
-        "best": "the best F1",
-    }[target.kind]
-    best, against = made.winner, made.against
-    meets = made.baseline_meets_target
-    itself = "" if meets else f"; {baseline} itself does not meet the target"
-    if best is None:
-        return f"no arm meets the target ({wanted}): {against} stays"
-    if best == against:
-        return f"nothing beats {against} ({wanted}): it is the best arm itself{itself}"
-    if _taken(made, target) == best:
-        return f"{best} beats {against} ({wanted}): {_found(made, target)}{itself}"
-    found = _found(made, target)
-    return f"nothing beats {against} ({wanted}): {best} looks best, yet {found}{itself}"
-
-
-def _found(made: Choice, target: Target) -> str:
-    """The cross-validated numbers: the gain, and what the target is about beside its in-sample
-    value, since only both say whether it holds."""
-    unit, digits = ("prompt tokens saved", ".1f") if target.saves_tokens else ("F1", "+.3f")
-    gain = _interval(made.gain, digits)
-    parts = [f"cross-validated {gain[0]} {unit} [{gain[1]}]", f"luck {made.luck:.2g}"]
-    if target.kind == "quality":
-        f1 = _interval(made.f1, ".3f")
-        parts.append(f"F1 {made.in_sample_f1.value:.3f} as chosen, {f1[0]} [{f1[1]}] on unseen")
-    if target.kind == "tokens":
-        seen, unseen = made.in_sample_tokens.value, made.tokens.value
-        parts.append(f"{seen:.1f} prompt tokens as chosen, {unseen:.1f} on unseen")
-    return ", ".join(parts)
-
-
-def _interval(mean: Mean, digits: str) -> tuple[str, str]:
-    return format(mean.value, digits), f"{mean.low:{digits}}, {mean.high:{digits}}"

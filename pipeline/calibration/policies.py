@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.calibration import frames, quantiles
-from pipeline.calibration.choose import Target, choose
+from pipeline.calibration import choice, frames, quantiles
+from pipeline.calibration.choose import choose
 from pipeline.calibration.finished import FinishedRun, check_gains_whole
 from pipeline.calibration.fit import fit
 from pipeline.config import SelectionConfig
@@ -25,11 +25,13 @@ BLEND_FILE = "blend.json"
 class Found:
     """A policy, what it was found with, and a blend where one was fitted.
 
-    `verdict` is one sentence for the user; `figures` are JSON-able, NaN as None.
+    `verdict` is one sentence for the user, `method` another that says how its numbers came about;
+    `figures` are JSON-able, NaN as None.
     """
 
     selection: SelectionConfig
     verdict: str
+    method: str
     figures: dict[str, Any]
     blend: Blend | None = None
 
@@ -81,7 +83,8 @@ def _by_quantile(cfg: QuantileConfig, run: FinishedRun) -> Found:
         f"candidates, {cut.passages:.2f} passages a question; {cut.empty_share:.1%} of "
         f"{cut.questions} questions admit none"
     )
-    return Found(selection, verdict, _plain(asdict(cut)))
+    method = f"a quantile of the run's own {cfg.signal}; no golden answer was read"
+    return Found(selection, verdict, method, _plain(asdict(cut)))
 
 
 def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -> Found:
@@ -100,7 +103,7 @@ def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -
         )
     measured = frames.arms(run.parts(("question_id", "metrics")))
     usable = measured.filter(pl.col("arm").is_in(list(policies)))
-    target = Target(cfg.target, 0.0 if cfg.value is None else cfg.value)
+    target = choice.Target(cfg.target, 0.0 if cfg.value is None else cfg.value)
     made = choose(
         usable,
         target,
@@ -111,7 +114,7 @@ def _by_choice(cfg: ChooseConfig, settings: CalibrateConfig, run: FinishedRun) -
         samples=settings.samples,
     )
     selection = SelectionConfig.model_validate(policies[made.arm])
-    return Found(selection, made.verdict, _plain(asdict(made)))
+    return Found(selection, made.verdict, choice.method(made), _plain(asdict(made)))
 
 
 def _by_blend(cfg: BlendFitConfig, settings: CalibrateConfig, run: FinishedRun) -> Found:
@@ -139,7 +142,11 @@ def _by_blend(cfg: BlendFitConfig, settings: CalibrateConfig, run: FinishedRun) 
         f"{_shown(m['precision'])} and recall {_shown(m['recall'])} at log-odds 0; measure it as "
         "an arm on questions that it was not fitted on"
     )
-    return Found(selection, verdict, m, made.blend)
+    method = (
+        f"out of fold: each fold of the questions was scored by weights fitted on the other "
+        f"{cfg.folds - 1}, unseen; the blend that is written was fitted on all {cfg.folds}"
+    )
+    return Found(selection, verdict, method, m, made.blend)
 
 
 def _candidates(run: FinishedRun) -> pl.DataFrame:

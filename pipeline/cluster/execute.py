@@ -26,8 +26,8 @@ from pipeline.engines.table import Engines
 from pipeline.progress import say
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
+from pipeline.stages import known, redrive
 from pipeline.stages import plan as plans
-from pipeline.stages import redrive
 from pipeline.stages.plan import Plan
 from pipeline.stages.redrive import Redrive
 from pipeline.stages.stage import shard_of
@@ -75,8 +75,9 @@ def execute(
     if not todo:
         return
     storage.delete(f"{plan.run_folder}/{ENGINE_DEATH}")
+    families = {folder: each for folder, each in plan.families.items() if missing[folder]}
     # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
-    with session.connected(), sigterm_raises():
+    with known.mapped(storage, families), session.connected(), sigterm_raises():
         pools = _pools(plan, cfg, missing)
         preflight.check(pools, session.nodes())
         say(

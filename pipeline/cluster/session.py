@@ -15,6 +15,9 @@ from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.progress import display
 
 POLL_SECONDS = 1.0
+POLL_SHARE = 0.1
+"""Of the time, the most that counting finished shards may take: where a listing is slow (an object
+store, many thousand shards), it is asked for less often."""
 
 
 @contextmanager
@@ -67,12 +70,14 @@ def watch(
     failure: list[BaseException] = []
     thread = threading.Thread(target=_exhaust, args=(data, failure), daemon=True)
     last: Mapping[str, int] = {}
-    last_change = time.monotonic()
+    last_change, pause = time.monotonic(), POLL_SECONDS
     with display(totals) as shown:
         thread.start()
         while True:
-            thread.join(POLL_SECONDS)
+            thread.join(pause)
+            asked = time.monotonic()
             counts = done()
+            pause = max(POLL_SECONDS, (time.monotonic() - asked) / POLL_SHARE)
             shown.update(counts)
             if not thread.is_alive():
                 break

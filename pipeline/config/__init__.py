@@ -7,6 +7,7 @@ from pipeline.config.audit import AuditConfig, CompositionConfig, LimitsConfig
 from pipeline.config.base import SCHEMES, Frozen, Path
 from pipeline.config.calibrate import CalibrateConfig
 from pipeline.config.cluster import ClusterConfig, PoolConfig, RetrieverPoolConfig
+from pipeline.config.endpoint import EndpointConfig
 from pipeline.config.export import ExportConfig
 from pipeline.config.jobs import (
     DatasetConfig,
@@ -18,6 +19,17 @@ from pipeline.config.jobs import (
 from pipeline.config.listwise import ListwiseConfig
 from pipeline.config.models import EmbedderConfig, GeneratorConfig, RuntimeConfig
 from pipeline.config.monitoring import DriftConfig
+from pipeline.config.nightly import (
+    DriftCheckConfig,
+    GateConfig,
+    MlflowConfig,
+    NightlyConfig,
+    PushgatewayConfig,
+    SinkConfig,
+    SinksConfig,
+    TolerancesConfig,
+    WebhookConfig,
+)
 from pipeline.config.policy import (
     AnswerConfig,
     ArmsConfig,
@@ -49,13 +61,16 @@ __all__ = [
     "CompositionConfig",
     "CrossEncoderConfig",
     "DatasetConfig",
+    "DriftCheckConfig",
     "DriftConfig",
     "EmbedderConfig",
+    "EndpointConfig",
     "EvaluateConfig",
     "EvaluationConfig",
     "ExportConfig",
     "FaissConfig",
     "Frozen",
+    "GateConfig",
     "GeneratorConfig",
     "GridEntry",
     "InputConfig",
@@ -63,6 +78,8 @@ __all__ = [
     "LimitsConfig",
     "ListwiseConfig",
     "MemberConfig",
+    "MlflowConfig",
+    "NightlyConfig",
     "OfflineIgpConfig",
     "Path",
     "PipelineConfig",
@@ -70,6 +87,7 @@ __all__ = [
     "PolicyOptions",
     "PoolConfig",
     "ProbeConfig",
+    "PushgatewayConfig",
     "RetrieverConfig",
     "RetrieverPoolConfig",
     "RunConfig",
@@ -77,5 +95,9 @@ __all__ = [
     "ScorersConfig",
     "SearchConfig",
     "SelectionConfig",
+    "SinkConfig",
+    "SinksConfig",
     "SweepConfig",
+    "TolerancesConfig",
+    "WebhookConfig",
 ]

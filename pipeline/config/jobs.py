@@ -17,6 +17,7 @@ from pipeline.config.policy import (
     ProbeConfig,
     SelectionConfig,
 )
+from pipeline.config.probing import TRACE_KS, check_probe, check_rollouts, with_smaller_k
 from pipeline.config.retriever import RetrieverConfig
 from pipeline.config.run import InputConfig, RunConfig
 from pipeline.config.scorers import LIKELIHOODS, ScorersConfig
@@ -35,41 +36,37 @@ class PipelineConfig(Frozen):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _smaller_k(cls, values: Any) -> Any:
+        return with_smaller_k(values)
+
     @model_validator(mode="after")
     def _models_agree(self) -> Self:
-        if self.generator.engine == "vllm":
-            self._check_vllm_probe()
+        check_probe(self.generator, self.probe)
         gpus, parallel = self.cluster.generator.num_gpus, self.generator.runtime.tensor_parallel
         if gpus and gpus < parallel:
             raise ValueError(
                 f"cluster.generator.num_gpus {gpus:g} is below "
                 f"generator.runtime.tensor_parallel {parallel}"
             )
-        ranker = self.listwise.resolve(self.generator).engine
-        if self.listwise.constrained and ranker != "vllm":
+        ranker = self.listwise.resolve(self.generator)
+        if self.listwise.constrained and not ranker.constrains:
             raise ValueError(
-                f"listwise.constrained: engine {ranker} cannot be held to a grammar; allowed: vllm"
+                f"listwise.constrained: engine {ranker.engine} cannot be held to a grammar; "
+                "allowed: vllm, and endpoint with extensions vllm"
             )
         self.check_scorers(self.scorers.also)
         return self
 
-    def _check_vllm_probe(self) -> None:
-        mode, cap, k = self.generator.probe_mode, self.generator.max_logprobs, self.probe.top_k
-        if self.probe.early_stop_threshold is not None and mode != "in_engine":
-            raise ValueError(
-                f"probe.early_stop_threshold needs generator.probe_mode in_engine, got {mode}"
-            )
-        smaller = sum(other < k for other in TRACE_KS) if self.probe.trace else 0
-        needed = k if mode == "flat_logprobs" else 2 + smaller  # u at K, the margin
-        if cap is not None and cap < needed:
-            raise ValueError(
-                f"generator.max_logprobs {cap} is below the {needed} that a probe with "
-                f"probe_mode {mode} and top_k {k} returns"
-            )
-
     def check_scorers(self, scorers: Collection[str]) -> None:
-        """ValueError where these scorers ask for a vLLM that their pool has no GPU for."""
+        """ValueError where these scorers ask a model that cannot say, or a vLLM without a GPU."""
         model = self.scorers.likelihood.resolve(self.generator)
+        if model.engine == "endpoint" and (asked := [n for n in LIKELIHOODS if n in scorers]):
+            raise ValueError(
+                f"{asked[0]}: an endpoint says nothing of given tokens; "
+                "set scorers.likelihood.engine and scorers.likelihood.model"
+            )
         self._check_gpus(LIKELIHOODS, scorers, "likelihood", model)
 
     def _check_gpus(
@@ -93,6 +90,8 @@ class PipelineConfig(Frozen):
         for where, policy in policies:
             self._check_spared(where, policy)
             self._check_replay(where, policy)
+            if policy.probed:
+                check_rollouts(self.generator, where=where)
             self.check_scorers((policy.selector, policy.fallback))
             if (ranker := self.listwise.ranker) is not None:
                 self._check_gpus(LISTWISE, (policy.selector, policy.fallback), "ranker", ranker)
@@ -142,10 +141,6 @@ class PipelineConfig(Frozen):
             )
 
 
-TRACE_KS = (2, 4, 8, 16, 32, 64, 128)
-"""The K of a trace; core.uncertainty.TRACE_KS, which a test holds equal."""
-
-
 class OfflineIgpConfig(PipelineConfig):
     """Everything jobs/offline_igp.py needs: one input, and one policy or a grid of arms."""
 
@@ -181,6 +176,9 @@ class DatasetConfig(Frozen):
         None, description="without an index: one is built over input.corpus under run.root"
     )
 
+    beside: tuple[Path, ...] = Field(
+        (), description="finished runs over it by other generators, to be compared in the report"
+    )
     template: Literal["literal", "chat"] | None = Field(
         None, description="of its probes, so that a set can stand twice; null: probe.template"
     )

@@ -27,7 +27,7 @@ class ListwiseConfig(Frozen):
     )
     max_tokens: int = Field(128, ge=1, description="reply length limit, thinking included")
     constrained: bool = Field(
-        False, description="engine vllm: only replies in the grammar can be decoded"
+        False, description="vLLM, or an endpoint of it: only replies in the grammar can be decoded"
     )
     on_malformed: Literal["keep_all", "dead_letter"] = Field(
         "keep_all", description="a second reply that cannot be read: the given order, or the end"

@@ -1,10 +1,11 @@
 """The models that are asked: what they are, and how fast they run."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Frozen, model_name
+from pipeline.config.endpoint import EndpointConfig
 
 
 class RuntimeConfig(Frozen):
@@ -44,9 +45,11 @@ class EmbedderConfig(Frozen):
 class GeneratorConfig(Frozen):
     """The model that is probed and that answers."""
 
-    engine: Literal["vllm", "transformers", "fake"] = Field("vllm", description="generator engine")
+    engine: Literal["vllm", "transformers", "endpoint", "fake"] = Field(
+        "vllm", description="generator engine"
+    )
     model: Annotated[str, AfterValidator(model_name)] = Field(
-        description="Hugging Face id or local folder; fake: its temper"
+        description="Hugging Face id or local folder; endpoint: of its tokenizer; fake: its temper"
     )
     revision: str = Field("main", description="branch, tag or commit of a Hugging Face id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
@@ -64,6 +67,21 @@ class GeneratorConfig(Frozen):
         "in_engine", description="vLLM: entropy inside the engine, or from K log-probabilities"
     )
     max_logprobs: int | None = Field(
-        None, ge=1, description="vLLM: cap on returned log-probabilities; null: as many as top_k"
+        None,
+        ge=1,
+        description="cap on returned log-probabilities; null: vLLM as many as top_k, endpoint 20",
     )
+    endpoint: EndpointConfig | None = Field(None, description="the server of engine endpoint")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="speed settings")
+
+    @model_validator(mode="after")
+    def _has_endpoint(self) -> Self:
+        if self.engine == "endpoint" and self.endpoint is None:
+            raise ValueError("engine endpoint needs the section endpoint with its base_url")
+        return self
+
+    @property
+    def constrains(self) -> bool:
+        """Whether answers can be held to a grammar."""
+        extended = self.endpoint is not None and self.endpoint.extensions == "vllm"
+        return self.engine == "vllm" or (self.engine == "endpoint" and extended)

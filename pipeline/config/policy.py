@@ -18,6 +18,9 @@ class ProbeConfig(Frozen):
     template: Literal["literal", "chat"] = Field(description="raw prompt, or the chat template")
     passage_format: Literal["contents", "text"] = Field("contents", description="with title or not")
     top_k: int = Field(ge=2, description="K: largest logits that enter the entropy")
+    allow_smaller_k: bool = Field(
+        False, exclude=True, description="engine endpoint: K is what it gives where that is less"
+    )
     max_tokens: int = Field(ge=1, description="MT: rollout length limit")
     trace: bool = Field(False, description="keep u_t for every K in {2..128}")
     free_rule_threshold: float | None = Field(

@@ -13,16 +13,39 @@ class SearchConfig(Frozen):
     """An index and how it is searched."""
 
     index: Path | None = Field(
-        None, description="folder written by jobs/build_index.py; required unless input.candidates"
+        None,
+        description="folder written by jobs/build_index.py; required unless input.candidates. "
+        "dense: or the faiss file of another tool, with corpus and embedder",
+    )
+    corpus: Path | None = Field(
+        None,
+        description="dense, with a faiss file as index: the corpus.jsonl that it was built from, "
+        "whose line i is row i of the index; an index folder holds its own passages",
     )
     k1: float = Field(0.9, ge=0, description="bm25: term saturation")
     b: float = Field(0.4, ge=0, le=1, description="bm25: length normalisation")
     embedder: EmbedderConfig | None = Field(
-        None, description="dense: the index's own where null; another is refused"
+        None,
+        description="dense: the index's own where null, another is refused; of a faiss file the "
+        "encoder that it was built with",
     )
     nprobe: int = Field(16, ge=1, description="dense, ivf: lists searched per question")
     ef_search: int = Field(64, ge=1, description="dense, hnsw: nodes kept while searching")
     threads: int = Field(1, ge=1, description="search threads; does not change results")
+
+    @model_validator(mode="after")
+    def _faiss_file_is_whole(self) -> Self:
+        if self.corpus is None:
+            return self
+        if self.index is None or self.embedder is None:
+            raise ValueError(
+                "corpus goes with a faiss file: name it in `index`, and its encoder in `embedder`"
+            )
+        if "://" in self.index + self.corpus:
+            raise ValueError("a faiss file and its corpus must lie on a disk that all nodes share")
+        if self.corpus.endswith((".gz", ".parquet", ".tsv")):
+            raise ValueError(f"corpus {self.corpus!r}: must be JSON Lines that are not packed")
+        return self
 
 
 class MemberConfig(SearchConfig):

@@ -67,6 +67,7 @@ class LikelihoodConfig(Frozen):
             "max_model_len": self.max_model_len or generator.max_model_len,
             "chat_date": generator.chat_date,
             "runtime": self.runtime or generator.runtime,
+            "endpoint": generator.endpoint,
         }
         if self.model is not None:
             return GeneratorConfig(model=self.model, revision=self.revision, **common)

@@ -1,8 +1,9 @@
 """Means over questions with bootstrap intervals; undefined values are counted, never averaged.
 
-Shapes: A arms, Q questions, R resamples, C resamples of one chunk. Arms with equally many defined
-values share their resamples, so a table of many arms costs little more than one arm: 100 arms x
-1000 questions x 2000 resamples take about 0.1 s, and 64 Ki drawn questions of memory at a time.
+Shapes: A arms, Q questions, R resamples, C resamples of one chunk, S strata. Arms with equally
+many defined values share their resamples, so a table of many arms costs little more than one arm:
+100 arms x 1000 questions x 2000 resamples take about 0.1 s, and 64 Ki drawn questions of memory at
+a time.
 """
 
 import math
@@ -48,16 +49,43 @@ def bootstrap_means(
     table_AQ = _without_infinities(values_AQ)
     if table_AQ.ndim != 2:
         raise ValueError(f"values have shape {table_AQ.shape}; allowed: (arms, questions)")
-    defined_AQ = ~np.isnan(table_AQ)
-    n_A = defined_AQ.sum(axis=1)
-    means = {
-        arm: mean
-        for n in np.unique(n_A)
-        for arm, mean in _equally_defined(
-            table_AQ, defined_AQ, np.flatnonzero(n_A == n), seed=seed, samples=samples, level=level
-        )
-    }
-    return [means[arm] for arm in range(len(table_AQ))]
+    made = []
+    for values_Q, means_R in zip(
+        table_AQ, _resampled(table_AQ, seed=seed, samples=samples), strict=True
+    ):
+        kept = _defined(values_Q)
+        undefined = values_Q.size - kept.size
+        made.append(Mean(_value(kept), *_interval(means_R, level), kept.size, undefined))
+    return made
+
+
+def averaged_means(
+    tables_SAQ: Sequence[ArrayLike], *, seed: int, samples: int = 2000, level: float = 0.95
+) -> list[Mean]:
+    """Of every arm the mean of its S means, one a stratum (a data set), each weighing the same.
+
+    The stratified bootstrap (Davison and Hinkley 1997, section 3.2): each stratum's questions are
+    resampled by themselves, with their own random numbers. n and undefined are sums over strata;
+    an arm that has no defined value in one of them is undefined. ValueError as in bootstrap_means,
+    without a stratum, and when the strata differ in their number of arms.
+    """
+    check_bootstrap(samples, level)
+    tables = [_without_infinities(table_AQ) for table_AQ in tables_SAQ]
+    shapes = [table.shape for table in tables]
+    if not shapes or any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
+        raise ValueError(f"strata have shapes {shapes}; allowed: (arms, questions), the same arms")
+    means_SAR = [
+        _resampled(table_AQ, seed=(seed, stratum), samples=samples)
+        for stratum, table_AQ in enumerate(tables)
+    ]
+    made = []
+    for arm, means_R in enumerate(np.mean(means_SAR, axis=0)):
+        kept = [_defined(table_AQ[arm]) for table_AQ in tables]
+        value = float(np.mean([_value(values_Q) for values_Q in kept]))
+        n = sum(values_Q.size for values_Q in kept)
+        undefined = sum(table_AQ.shape[1] for table_AQ in tables) - n
+        made.append(Mean(value, *_interval(means_R, level), n, undefined))
+    return made
 
 
 def paired_difference(
@@ -91,7 +119,7 @@ def paired_differences(
 
 
 def resamples(
-    n: int, *, samples: int, seed: int, cells: int | None = None
+    n: int, *, samples: int, seed: int | Sequence[int], cells: int | None = None
 ) -> Iterator[NDArray[np.float64]]:
     """How often each of n questions stands in each resample, (C, n) at a time, C as memory allows.
 
@@ -115,30 +143,37 @@ def check_bootstrap(samples: int, level: float) -> None:
         raise ValueError(f"level = {level}; allowed: between 0 and 1, both excluded")
 
 
-def _equally_defined(
-    table_AQ: NDArray[np.float64],
-    defined_AQ: NDArray[np.bool_],
-    arms: NDArray[np.int64],
-    *,
-    seed: int,
-    samples: int,
-    level: float,
-) -> Iterator[tuple[int, Mean]]:
-    """(arm, its mean) of arms that all have the same number of defined values."""
-    kept = [table_AQ[arm, defined_AQ[arm]] for arm in arms]
-    n, undefined = kept[0].size, table_AQ.shape[1] - kept[0].size
-    if n == 0:
-        yield from ((int(arm), Mean(math.nan, math.nan, math.nan, 0, undefined)) for arm in arms)
-        return
-    chunks = [
-        [weights_CQ @ values_Q / n for values_Q in kept]
-        for weights_CQ in resamples(n, samples=samples, seed=seed)
-    ]
+def _resampled(
+    table_AQ: NDArray[np.float64], *, seed: int | Sequence[int], samples: int
+) -> NDArray[np.float64]:
+    """The mean of each arm's defined values in every resample, (A, R); NaN where it has none."""
+    n_A = (~np.isnan(table_AQ)).sum(axis=1)
+    means_AR = np.full((len(table_AQ), samples), np.nan)
+    for n in np.unique(n_A[n_A > 0]):
+        arms = np.flatnonzero(n_A == n)
+        kept = [_defined(table_AQ[arm]) for arm in arms]
+        chunks = [
+            [weights_CQ @ values_Q / n for values_Q in kept]
+            for weights_CQ in resamples(int(n), samples=samples, seed=seed)
+        ]
+        means_AR[arms] = np.concatenate(chunks, axis=1)
+    return means_AR
+
+
+def _defined(values_Q: NDArray[np.float64]) -> NDArray[np.float64]:
+    kept: NDArray[np.float64] = values_Q[~np.isnan(values_Q)]
+    return kept
+
+
+def _value(values_Q: NDArray[np.float64]) -> float:
+    """The mean of defined values, NaN without any."""
+    return float(values_Q.mean()) if values_Q.size else math.nan
+
+
+def _interval(means_R: NDArray[np.float64], level: float) -> tuple[float, float]:
     tail = (1 - level) / 2
-    for row, (arm, values_Q) in enumerate(zip(arms, kept, strict=True)):
-        means_R = np.concatenate([chunk[row] for chunk in chunks])
-        low, high = np.quantile(means_R, [tail, 1 - tail])
-        yield int(arm), Mean(float(values_Q.mean()), float(low), float(high), n, undefined)
+    low, high = np.quantile(means_R, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def _without_infinities(values: ArrayLike) -> NDArray[np.float64]:

@@ -1,25 +1,27 @@
-"""Dense retrieval: a bi-encoder's vectors in faiss, searched by inner product.
+"""Dense retrieval: a bi-encoder's vectors in faiss, in a folder of ours or another tool's file.
 
-An index may be cut into shards, each a faiss file of its own that is memory-mapped: they are
-searched one after the other and their best passages merged, which equals one whole index but for
-which of the passages that tie at the cut are taken: faiss promises nothing about them.
+The score is the inner product; in a file of another metric, minus the squared distance. An index
+may be cut into shards, each a faiss file of its own that is memory-mapped: they are searched one
+after the other and their best passages merged, which equals one whole index but for which of the
+passages that tie at the cut are taken: faiss promises nothing about them.
 Q questions, N passages asked for, P passages given, D dimensions.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import EmbedderConfig, SearchConfig
-from pipeline.engines import embedder
+from pipeline.engines import embedder, faiss_file
 from pipeline.engines.base import Floats, Hit, ModelNotFound, Passage
 from pipeline.engines.index_folder import read_manifest
 from pipeline.engines.passages import Passages
 
 Rows = NDArray[np.int64]
+_SECTION = "retriever.embedder"
 _ABSENT = -1
 """The row that faiss gives where an approximate search found fewer passages than asked for."""
 
@@ -28,16 +30,11 @@ class DenseRetriever:
     """See engines.base.Retriever."""
 
     def __init__(self, cfg: SearchConfig) -> None:
-        if cfg.index is None:
-            raise ModelNotFound("retriever.index: missing")
-        manifest = read_manifest(cfg.index, "dense")
-        self.fingerprint = str(manifest["fingerprint"])
-        self._embedder = embedder.Embedder(_embedder_config(cfg, manifest)[0])
-        self._passages = Passages(f"{cfg.index}/{manifest['files']['passages']}")
-        self._parts = [
-            (int(part["start"]), _open(Path(cfg.index, part["file"]), cfg))
-            for part in manifest["files"]["shards"]
-        ]
+        opened = _of_file(cfg) if _is_file(cfg) else _of_folder(cfg)
+        self.fingerprint = opened.fingerprint
+        self._embedder = embedder.Embedder(opened.embedder)
+        self._passages, self._parts = opened.passages, opened.parts
+        self._by_distance = faiss_file.by_distance(self._parts[0][1])
 
     def search(self, questions: Sequence[str], *, n: int) -> list[list[Hit]]:
         """See engines.base.Retriever; which of the passages that tie at the cut are found is not
@@ -53,6 +50,8 @@ class DenseRetriever:
         texts = [embedder.passage_text(passage.title, passage.text) for passage in passages]
         vectors_PD = self._embedder.encode(texts, "passage")
         query_D = self._embedder.encode([question], "query")[0]
+        if self._by_distance:
+            return [-float(np.square(vector_D - query_D).sum()) for vector_D in vectors_PD]
         return [float(score) for score in vectors_PD @ query_D]
 
     def nearest(self, vectors_QD: Floats, *, n: int) -> tuple[Floats, Rows]:
@@ -62,7 +61,8 @@ class DenseRetriever:
         scores_QN = np.empty((len(vectors_QD), 0), dtype=np.float32)
         rows_QN = np.empty((len(vectors_QD), 0), dtype=np.int64)
         for start, index in self._parts:
-            scores, rows = index.search(vectors_QD, min(n, index.ntotal))
+            found, rows = index.search(vectors_QD, min(n, index.ntotal))
+            scores = -found if self._by_distance else found
             scores_QN = np.hstack([scores_QN, np.where(rows == _ABSENT, -np.inf, scores)])
             rows_QN = np.hstack([rows_QN, np.where(rows == _ABSENT, _ABSENT, rows + start)])
             order = np.lexsort((rows_QN, -scores_QN), axis=1)[:, :n]
@@ -79,22 +79,66 @@ class DenseRetriever:
         return sorted(found, key=lambda hit: (-hit.score, hit.passage_id))
 
 
-def describe(cfg: SearchConfig) -> dict[str, Any]:
-    """What the hits depend on: the index, its embedder on the side of questions, the search.
+class _Opened(NamedTuple):
+    """What is searched, as it was found; `parts` are faiss indexes with their first rows."""
 
-    ModelNotFound where the index, its model, or the model that it was built with is missing.
-    """
+    fingerprint: str
+    embedder: EmbedderConfig
+    passages: Passages | faiss_file.CorpusLines
+    parts: list[tuple[int, Any]]
+
+
+def _is_file(cfg: SearchConfig) -> bool:
+    """Whether another tool's file is named, with its corpus; ModelNotFound where without."""
+    if cfg.corpus is None and cfg.index is not None and Path(cfg.index).is_file():
+        raise ModelNotFound(
+            f"retriever.index {cfg.index!r}: a file; set retriever.corpus and retriever.embedder "
+            "to what it was built from, or name a folder of jobs/build_index.py"
+        )
+    return cfg.corpus is not None
+
+
+def _of_file(cfg: SearchConfig) -> _Opened:
+    if cfg.embedder is None:
+        raise ModelNotFound("retriever.embedder: missing")
+    found, pinned = faiss_file.load(cfg), embedder.pin(cfg.embedder, section=_SECTION)
+    return _Opened(faiss_file.fingerprint(cfg), pinned, found.passages, [(0, found.index)])
+
+
+def _of_folder(cfg: SearchConfig) -> _Opened:
     if cfg.index is None:
         raise ModelNotFound("retriever.index: missing")
     manifest = read_manifest(cfg.index, "dense")
-    kind = manifest["faiss"]["kind"]
+    files = manifest["files"]
+    return _Opened(
+        fingerprint=str(manifest["fingerprint"]),
+        embedder=_embedder_config(cfg, manifest)[0],
+        passages=Passages(f"{cfg.index}/{files['passages']}"),
+        parts=[
+            (int(part["start"]), faiss_file.read(Path(cfg.index, part["file"]), cfg))
+            for part in files["shards"]
+        ],
+    )
+
+
+def describe(cfg: SearchConfig) -> dict[str, Any]:
+    """What the hits depend on: the index, its embedder on the side of questions, the search.
+
+    ModelNotFound where the index, its model, or the model that it was built with is missing, or
+    where a faiss file does not go with its corpus and embedder.
+    """
+    if _is_file(cfg) and cfg.embedder is not None:
+        kind, index = faiss_file.load(cfg).kind, faiss_file.fingerprint(cfg)
+        pinned = embedder.pin(cfg.embedder, section=_SECTION)
+        encoder = embedder.describe(pinned, section=_SECTION)
+    elif cfg.index is not None:
+        manifest = read_manifest(cfg.index, "dense")
+        kind, index = manifest["faiss"]["kind"], manifest["fingerprint"]
+        encoder = _embedder_config(cfg, manifest)[1]
+    else:
+        raise ModelNotFound("retriever.index: missing")
     search = {"ivf": {"nprobe": cfg.nprobe}, "hnsw": {"ef_search": cfg.ef_search}}.get(kind, {})
-    return {
-        "engine": "dense",
-        "index": manifest["fingerprint"],
-        "embedder": _embedder_config(cfg, manifest)[1],
-        **search,
-    }
+    return {"engine": "dense", "index": index, "embedder": encoder, **search}
 
 
 _OF_QUESTIONS = {"query_prefix", "max_tokens", "dtype"}
@@ -108,8 +152,8 @@ def _embedder_config(
     has one. ModelNotFound where it is not the model of the passages."""
     of_index = manifest["embedder"]
     given = cfg.embedder or EmbedderConfig.model_validate(of_index["config"])
-    pinned = embedder.pin(given)
-    found = embedder.describe(pinned)
+    pinned = embedder.pin(given, section=_SECTION)
+    found = embedder.describe(pinned, section=_SECTION)
     here, there = _passage_side(found), _passage_side(of_index["description"])
     if differing := sorted(key for key in {*here, *there} if here.get(key) != there.get(key)):
         raise ModelNotFound(
@@ -122,19 +166,3 @@ def _embedder_config(
 def _passage_side(description: dict[str, Any]) -> dict[str, Any]:
     settings = {k: v for k, v in description["settings"].items() if k not in _OF_QUESTIONS}
     return {**settings, "model": description.get("model")}
-
-
-def _open(path: Path, cfg: SearchConfig) -> Any:
-    """A faiss index, memory-mapped, with its search settings; ModelNotFound when damaged."""
-    import faiss
-
-    faiss.omp_set_num_threads(cfg.threads)
-    try:
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
-    except RuntimeError as error:
-        raise ModelNotFound(f"{path}: not a faiss index that can be read: {error}") from None
-    if isinstance(index, faiss.IndexIVF):
-        index.nprobe = cfg.nprobe
-    if isinstance(index, faiss.IndexHNSW):
-        index.hnsw.efSearch = cfg.ef_search
-    return index

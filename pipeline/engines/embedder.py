@@ -56,26 +56,27 @@ def passage_text(title: str, text: str) -> str:
     return f"{title} {text}".strip()
 
 
-def pin(cfg: EmbedderConfig) -> EmbedderConfig:
+def pin(cfg: EmbedderConfig, *, section: str = "embedder") -> EmbedderConfig:
     """The config with a Hugging Face id's branch or tag replaced by the commit it names now."""
     if cfg.engine == "fake":
         return cfg
-    pinned = models.commit(cfg.model, cfg.revision, key="embedder.model")
+    pinned = models.commit(cfg.model, cfg.revision, key=f"{section}.model")
     return cfg.model_copy(update={"revision": pinned})
 
 
-def describe(cfg: EmbedderConfig) -> dict[str, Any]:
+def describe(cfg: EmbedderConfig, *, section: str = "embedder") -> dict[str, Any]:
     """Settings, library version and model hash or commit, for fingerprints; see models.describe.
 
-    What only changes the speed stays out. ModelNotFound when model or library is missing.
+    What only changes the speed stays out. ModelNotFound when model or library is missing; the
+    message names the config's `section`.
     """
     settings = cfg.plain(exclude={"model", "revision", "batch_size", "threads"})
     if cfg.engine == "fake":
         return {"settings": settings}
     return {
         "settings": settings,
-        "version": models.version(cfg.engine, key="embedder.engine"),
-        "model": models.identity(cfg.model, cfg.revision, key="embedder.model"),
+        "version": models.version(cfg.engine, key=f"{section}.engine"),
+        "model": models.identity(cfg.model, cfg.revision, key=f"{section}.model"),
     }
 
 

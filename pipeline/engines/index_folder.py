@@ -37,12 +37,13 @@ def engine_of(manifest: dict[str, Any]) -> str:
     return str(manifest.get("engine", "bm25"))
 
 
-def corpus_entry(corpus: str) -> dict[str, Any]:
-    """Path, size and hash of a corpus, as a manifest holds them; InputError when it is absent."""
+def corpus_entry(corpus: str, *, key: str = "corpus") -> dict[str, Any]:
+    """Path, size and hash of a corpus, as a manifest holds them; InputError, naming the config's
+    `key`, when it is absent."""
     try:
         size, sha256 = file_digest(corpus)
     except FileNotFoundError:
-        raise readers.InputError(f"{corpus}: no such file") from None
+        raise readers.InputError(f"{key}: {corpus}: no such file") from None
     return {"path": corpus, "bytes": size, "sha256": sha256}
 
 

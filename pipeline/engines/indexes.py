@@ -37,7 +37,8 @@ def place(cfg: RetrieverConfig, corpus: str, root: str) -> str:
     """The folder below `root` of the retriever's index over a corpus: by the contents of the corpus
     and by the model, so that none replaces another. InputError where the corpus is missing."""
     model = cfg.embedder and cfg.embedder.plain(exclude={"batch_size", "threads"})
-    return f"{root}/indexes/{cfg.engine}-{digest([corpus_entry(corpus)['sha256'], model])}"
+    contents = corpus_entry(corpus, key="input.corpus")["sha256"]
+    return f"{root}/indexes/{cfg.engine}-{digest([contents, model])}"
 
 
 def is_there(folder: str) -> bool:

@@ -56,20 +56,42 @@ def describe(
     ModelNotFound when the model, a stop token, the engine's library or, where `needs_chat`,
     the chat template is missing; the message names the config's `section`.
     """
-    settings = cfg.plain(exclude={"runtime", "model", "revision"})
+    settings = cfg.plain(exclude={"runtime", "model", "revision", "endpoint"})
     if cfg.engine == "fake":
         return {"settings": settings}
-    engine_version = version(cfg.engine, key=f"{section}.engine")
-    model = identity(cfg.model, cfg.revision, key=f"{section}.model")
+    described: dict[str, Any]
+    if cfg.engine == "endpoint":
+        described = _served(cfg, section)
+    else:
+        engine_version = version(cfg.engine, key=f"{section}.engine")
+        model = identity(cfg.model, cfg.revision, key=f"{section}.model")
+        described = {"settings": settings, "version": engine_version, "model": model}
     tokenizer = HfTokenizer(cfg)
     if needs_chat:
         _check_chat(cfg, tokenizer)
     _check_window(cfg, section)
+    return {**described, "stop_tokens": tokenizer.stop_tokens}
+
+
+def _served(cfg: GeneratorConfig, section: str) -> dict[str, Any]:
+    """A model at a server: the tokenizer's files, and the server's address or what stands for it.
+
+    The weights are the server's, and so are dtype and version: nothing here knows them.
+    """
+    from pipeline.engines.endpoint_client import key_of
+
+    if (endpoint := cfg.endpoint) is None:
+        raise ValueError("engine endpoint needs the section endpoint")
+    key_of(endpoint)
+    elsewhere = {"runtime", "model", "revision", "endpoint", "dtype", "probe_mode", "max_logprobs"}
     return {
-        "settings": settings,
-        "version": engine_version,
-        "model": model,
-        "stop_tokens": tokenizer.stop_tokens,
+        "settings": cfg.plain(exclude=elsewhere),
+        "model": identity(cfg.model, cfg.revision, key=f"{section}.model", weights=False),
+        "endpoint": {
+            "model": endpoint.model or cfg.model,
+            "server": endpoint.identity or endpoint.base_url,
+            "extensions": endpoint.extensions,
+        },
     }
 
 
@@ -80,15 +102,16 @@ def for_answers(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**description, "settings": settings}
 
 
-def identity(model: str, revision: str, *, key: str) -> str | list[str]:
+def identity(model: str, revision: str, *, key: str, weights: bool = True) -> str | list[str]:
     """What stands for a model in a fingerprint: its folder's hash, or its id and commit.
 
-    ModelNotFound, naming the config's `key`, where a local folder holds no model.
+    ModelNotFound, naming the config's `key`, where a local folder holds no model; without
+    `weights` a tokenizer and a config are enough.
     """
     folder = Path(model)
     if not folder.is_absolute():
         return [model, revision]
-    _check_folder(folder, key)
+    _check_folder(folder, key, weights=weights)
     return folder_hash(folder)
 
 
@@ -102,14 +125,14 @@ def folder_hash(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _check_folder(folder: Path, key: str) -> None:
-    """ModelNotFound unless a local folder holds a config and weights."""
+def _check_folder(folder: Path, key: str, *, weights: bool) -> None:
+    """ModelNotFound unless a local folder holds a config and, where they are asked for, weights."""
     missing = None
     if not folder.is_dir():
         missing = "does not exist"
     elif not (folder / "config.json").is_file():
         missing = "holds no config.json"
-    elif not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
+    elif weights and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         missing = "holds no weights (*.safetensors or *.bin)"
     if missing:
         raise ModelNotFound(f"{key} {str(folder)!r}: the folder {missing}")

@@ -7,6 +7,7 @@ from pipeline.engines import embedder, models
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.tokenizer import HfTokenizer
 
+BI_ENCODER = "scorers.bi_encoder"
 CROSS_ENCODER, LIKELIHOOD = "scorers.cross_encoder", "scorers.likelihood"
 
 
@@ -14,7 +15,7 @@ def pin(cfg: ScorersConfig, generator: GeneratorConfig) -> ScorersConfig:
     """The config with every branch or tag replaced by the commit that it names now."""
     changes: dict[str, Any] = {}
     if cfg.bi_encoder is not None:
-        changes["bi_encoder"] = embedder.pin(cfg.bi_encoder)
+        changes["bi_encoder"] = embedder.pin(cfg.bi_encoder, section=BI_ENCODER)
     if (cross := cfg.cross_encoder) is not None and cross.engine != "fake":
         pinned = models.commit(cross.model, cross.revision, key=f"{CROSS_ENCODER}.model")
         changes["cross_encoder"] = cross.model_copy(update={"revision": pinned})

@@ -30,6 +30,12 @@ def _transformers(cfg: GeneratorConfig, probe: ProbeConfig) -> Generator:
     return TransformersGenerator(cfg, probe)
 
 
+def _endpoint(cfg: GeneratorConfig, probe: ProbeConfig) -> Generator:
+    from pipeline.engines.endpoint import EndpointGenerator
+
+    return EndpointGenerator(cfg, probe)
+
+
 def _fake(cfg: GeneratorConfig, probe: ProbeConfig) -> Generator:
     from pipeline.engines.fake import FakeGenerator
 
@@ -88,6 +94,7 @@ def _fake_cross_encoder(cfg: CrossEncoderConfig) -> CrossEncoder:
 GENERATORS: dict[str, Callable[[GeneratorConfig, ProbeConfig], Generator]] = {
     "vllm": _vllm,
     "transformers": _transformers,
+    "endpoint": _endpoint,
     "fake": _fake,
 }
 INDEXES: dict[str, Callable[[SearchConfig], Retriever]] = {"bm25": _bm25, "dense": _dense}

@@ -8,6 +8,7 @@ which reader reads what; passages come as FlashRAG's `contents`, the title on th
 from pipeline.readers.formats import (
     candidate_files,
     candidates,
+    passage,
     passages,
     question_files,
     questions,
@@ -21,6 +22,7 @@ __all__ = [
     "OnBad",
     "candidate_files",
     "candidates",
+    "passage",
     "passages",
     "qrels",
     "question_files",

@@ -55,7 +55,12 @@ def passages(path: str) -> Iterator[Row]:
         return dpr.passages(path)
     if path.endswith(".parquet"):
         return tables.passages(path)
-    return checked(lines(path), of_json(_passage), "passage_id", refuse)
+    return checked(lines(path), passage, "passage_id", refuse)
+
+
+def passage(line: bytes) -> Row:
+    """The row of a line of JSON Lines as `passages` reads it; ValueError where it is none."""
+    return of_json(_passage)(line)
 
 
 def candidates(path: str) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.core import answers
 from pipeline.report import passages
 from pipeline.report.figures.style import PALETTE
 from pipeline.report.finished import Finished
@@ -14,7 +15,7 @@ from pipeline.stages.select import is_single
 
 LIMIT = 20
 ALONE = "passage {} alone"
-"""How an arm of the oracle is called; its F1 is known only where it was the best."""
+"""How an arm of the oracle is called."""
 _CHANGE = (
     *("metrics.list.element.arm", "metrics.list.element.f1"),
     *("arms.list.element.arm", "arms.list.element.prompt_id"),
@@ -41,7 +42,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer and the arms that gave it; `f1` is None where undefined or not measured."""
+    """An answer and the arms that gave it; `f1` is None where undefined."""
 
     text: str
     arms: Sequence[str]
@@ -113,7 +114,7 @@ def _question(run: Finished, row: Mapping[str, Any], policy: str, baseline: str)
         probe_answers=[] if probes is None else probes["answers"],
         passages=_passages(run, row),
         curves=None if probes is None else curves(probes["u"]),
-        answers=_answers(row, f1),
+        answers=_answers(row),
     )
 
 
@@ -139,8 +140,11 @@ def _passages(run: Finished, row: Mapping[str, Any]) -> list[Passage]:
     return made
 
 
-def _answers(row: Mapping[str, Any], f1: Mapping[str, float | None]) -> list[Answer]:
-    """The answers in the order of the arms, arms with equal answer and evidence together."""
+def _answers(row: Mapping[str, Any]) -> list[Answer]:
+    """The answers in the order of the arms, arms with equal answer and evidence together.
+
+    F1 is taken of the text, since the metrics hold only the oracle's best single passage.
+    """
     texts = _texts(row)
     together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for arm in row["arms"]:
@@ -150,7 +154,7 @@ def _answers(row: Mapping[str, Any], f1: Mapping[str, float | None]) -> list[Ans
         Answer(
             text=text,
             arms=[ALONE.format(*shown) if is_single(name) else name for name in names],
-            f1=next((f1[name] for name in names if name in f1), None),
+            f1=_defined(answers.f1(text, row["golden_answers"])),
             evidence=shown,
         )
         for (text, shown), names in together.items()

@@ -1,21 +1,15 @@
-"""Arms over several data sets as frames: one row a data set and arm, and the papers' table.
+"""Arms over several data sets as frames: one row a data set and arm, and the papers' table."""
 
-The average over data sets is that of "Less is More for RAG", tables 4 and 6: every data set
-weighs the same, and the average NTE is the NTE of the averaged F1 and TK, not an average of NTEs
-(their +IGP(0.05) at TopM = 5: .322/202.9 over .288/836.9 = 4.6; the five NTEs average to 5.0).
-"""
-
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from pipeline.core import cost
 from pipeline.report.finished import Finished
+from pipeline.report.resampled import PARTS
+from pipeline.report.resampled import columns as mean_columns
 from pipeline.stages.arms import prunes, replays, threshold
 
-AVERAGE = "Avg."
 MEANS = {
     "f1": "f1",
     "em": "em",
@@ -40,9 +34,12 @@ NUMBERS = {
     "evidence_size": "evidence_size",
     "refusal_share_without_evidence": "refused_without_evidence",
 }
-PARTS = {"value": "", "low": "_low", "high": "_high", "n": "_n", "undefined": "_undefined"}
 CONTROLS = {"same_size": "minus_same_size", "random_same_size": "minus_random"}
-PAPER = {"f1": "F1", "tk": "TK", "nte": "NTE", "empty_share": "empty"}
+PAPER = {
+    **{"f1": "F1", "f1_low": "F1_low", "f1_high": "F1_high"},
+    **{"tk": "TK", "nte": "NTE", "empty_share": "none admitted"},
+}
+"""Of a data set's columns in the papers' table, and what they are called there."""
 
 
 def arms(runs: Sequence[Finished]) -> pl.DataFrame:
@@ -64,51 +61,20 @@ def arms(runs: Sequence[Finished]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def averages(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row an arm: the unweighted averages over data sets; null where one of them has none.
-
-    `datasets` counts the data sets, NTE is that of the averages.
-    """
-    datasets = frame["dataset"].n_unique()
-    names = ("f1", "em", "sub_em", *NUMBERS.values())
-    plain = [name for name in names if name not in ("nte", "nte_with_selection")]
-    whole = [
-        pl.when(pl.col(name).count() == datasets).then(pl.col(name).mean()).alias(name)
-        for name in plain
-    ]
-    kept = [pl.col(name).first() for name in DECLARED]
-    made = frame.group_by("arm", maintain_order=True).agg(*kept, *whole)
-    by_arm = {row["arm"]: row for row in made.to_dicts()}
-    made = made.with_columns(
-        pl.Series("nte", [_nte(row, by_arm, paid=False) for row in by_arm.values()], pl.Float64),
-        pl.Series(
-            "nte_with_selection",
-            [_nte(row, by_arm, paid=True) for row in by_arm.values()],
-            pl.Float64,
-        ),
-        pl.lit(datasets, pl.Int64).alias("datasets"),
-    )
-    return made
-
-
-def paper_table(frame: pl.DataFrame) -> pl.DataFrame:
-    """The papers' table: a row an arm, F1, TK, NTE and empty share of each data set, and Avg.
+def paper_table(arms: pl.DataFrame, average: pl.DataFrame) -> pl.DataFrame:
+    """The papers' table: a row an arm, and of each data set and `average` what PAPER names.
 
     Rows come by budget, those without one last, and in declared order within it. `top_m` is null
     without a budget.
     """
-    datasets = frame["dataset"].unique(maintain_order=True).to_list()
     budget = pl.when(pl.col("kind").is_in(["oracle", "no_evidence", "closed_book"]))
-    first = frame.unique("arm", keep="first", maintain_order=True).select(
+    wide = arms.unique("arm", keep="first", maintain_order=True).select(
         "arm", budget.then(None).otherwise(pl.col("top_m")).alias("top_m"), "token_guard"
     )
-    wide = first
-    for name in datasets:
-        part = frame.filter(pl.col("dataset") == name)
-        wide = wide.join(_columns(part, name), on="arm", how="left", maintain_order="left")
-    if len(datasets) > 1:
-        part = _columns(averages(frame), AVERAGE)
-        wide = wide.join(part, on="arm", how="left", maintain_order="left")
+    for frame in (arms, average):
+        for (name,), part in frame.group_by("dataset", maintain_order=True):
+            own = _columns(part, str(name))
+            wide = wide.join(own, on="arm", how="left", maintain_order="left")
     return wide.sort("top_m", "token_guard", nulls_last=True, maintain_order=True)
 
 
@@ -169,30 +135,8 @@ def _measured(arm: Mapping[str, Any]) -> dict[str, Any]:
     means = {name: arm[key] for key, name in MEANS.items()}
     means |= {name: arm["f1_minus_controls"].get(kind) for kind, name in CONTROLS.items()}
     for name, mean in means.items():
-        for part, suffix in PARTS.items():
-            made[f"{name}{suffix}"] = None if mean is None else mean[part]
+        made |= mean_columns(name, mean)
     return made
-
-
-def _nte(
-    row: Mapping[str, Any], by_arm: Mapping[str, Mapping[str, Any]], *, paid: bool
-) -> float | None:
-    """NTE of averaged F1 and tokens, over the questions with golden answers as everywhere."""
-    baseline = by_arm.get(row["baseline"] or "")
-    if baseline is None:
-        return None
-    inputs = (row["f1"], row["tk_labelled"], baseline["f1"], baseline["tk_labelled"])
-    if None in inputs:
-        return None
-    extra = row["selection_tokens_labelled"] if paid else 0.0
-    value = cost.nte_with_probes(
-        row["f1"],
-        row["tk_labelled"],
-        extra,
-        baseline_f1=baseline["f1"],
-        baseline_tk=baseline["tk_labelled"],
-    )
-    return None if math.isnan(value) else value
 
 
 def _schema() -> dict[str, pl.DataType]:

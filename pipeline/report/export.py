@@ -9,18 +9,23 @@ from pipeline.readers import InputError
 from pipeline.report.finished import Finished
 
 Row = dict[str, Any]
-_SCHEMA = {
-    "question_id": pl.String,
-    "question": pl.String,
-    "arm": pl.String,
-    "rank": pl.Int64,
-    "position": pl.Int64,
-    "passage_id": pl.String,
-    "title": pl.String,
-    "score": pl.Float64,
-    "tokens": pl.Int64,
-    "text": pl.String,
+EVIDENCE: dict[str, tuple[pl.DataType, str, str]] = {
+    "question_id": (pl.String(), "id of the question", "text"),
+    "question": (pl.String(), "the question", "text"),
+    "arm": (pl.String(), "the exported arm", "text"),
+    "rank": (pl.Int64(), "place in the prompt, from 1", "rank"),
+    "position": (pl.Int64(), "place in retrieval order, from 0", "position"),
+    "passage_id": (pl.String(), "id of the passage", "text"),
+    "title": (pl.String(), "its title", "text"),
+    "retriever_score": (
+        pl.Float64(),
+        "score by which the retriever ranked it, not the arm's signal; empty: none was given",
+        "the retriever's",
+    ),
+    "tokens": (pl.Int64(), "of the passage as the prompt shows it", "tokens"),
+    "text": (pl.String(), "what the prompt shows of it", "text"),
 }
+"""The columns of `evidence`: type, meaning and unit."""
 
 
 def check_arm(run: Finished, arm: str) -> None:
@@ -91,12 +96,13 @@ def evidence(run: Finished, arm: str) -> pl.DataFrame:
             "question": question,
             "arm": arm,
             "rank": rank,
-            **{name: piece[name] for name in list(_SCHEMA)[4:]},
+            "retriever_score": piece["score"],
+            **{name: piece[name] for name in ("position", "passage_id", "title", "tokens", "text")},
         }
         for question_id, question, pieces in contexts(run, arm)
         for rank, piece in enumerate(pieces, 1)
     ]
-    return pl.DataFrame(rows, schema=_SCHEMA)
+    return pl.DataFrame(rows, schema={name: kind for name, (kind, *_) in EVIDENCE.items()})
 
 
 def _rows(run: Finished, columns: tuple[str, ...]) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks for nothing from outside, and as Markdown."""
+"""The report, and its form as one HTML file that asks for nothing from outside."""
 
 import base64
 from collections.abc import Sequence
@@ -7,10 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.report import words
 from pipeline.report.drilldown import Question
 from pipeline.report.sheets import UNDEFINED, Sheet
-from pipeline.writers import as_markdown
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,21 @@ class Section:
     sheets: Sequence[Sheet] = ()
     figures: Sequence[Drawn] = ()
 
+    def heads(self, sheet: Sheet) -> bool:
+        """Whether a sheet needs a heading of its own below the section's."""
+        return len(self.sheets) > 1 or sheet.title != self.title
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What a reader wants to know first, of the data set or average that it names; no sheet where
+    nothing can be ranked."""
+
+    title: str
+    dataset: str
+    sentences: Sequence[str]
+    sheet: Sheet | None
+
 
 @dataclass(frozen=True)
 class Changed:
@@ -46,6 +59,14 @@ class Changed:
     baseline: str
     questions: Sequence[Question]
 
+    @property
+    def note(self) -> str:
+        """Which questions these are."""
+        return (
+            f"The questions whose F1 differs most between {self.policy} and {self.baseline}, then "
+            "those with another answer."
+        )
+
 
 @dataclass(frozen=True)
 class Report:
@@ -53,6 +74,7 @@ class Report:
 
     title: str
     facts: Sequence[str]
+    lead: Lead
     summary: Sequence[tuple[str, list[str]]]
     cautions: Sequence[str]
     sections: Sequence[Section]
@@ -61,7 +83,8 @@ class Report:
     @property
     def sheets(self) -> list[Sheet]:
         """All tables."""
-        return [sheet for section in self.sections for sheet in section.sheets]
+        first = [] if self.lead.sheet is None else [self.lead.sheet]
+        return [*first, *(sheet for section in self.sections for sheet in section.sheets)]
 
     @property
     def figures(self) -> list[Drawn]:
@@ -80,20 +103,6 @@ def html(report: Report) -> str:
     )
     template = environment.get_template("report.html.j2")
     return template.render(vars(report), f1=_number, undefined=UNDEFINED)
-
-
-def markdown(report: Report) -> str:
-    """Summary, tables and the figures' names, as Markdown."""
-    parts = [f"# {report.title}\n\n{' · '.join(report.facts)}\n\n## Summary\n\n"]
-    parts.append(words.paragraphs(report.summary))
-    parts.append("".join(f"- {sentence}\n" for sentence in report.cautions))
-    for section in report.sections:
-        parts.append(f"\n## {section.title}\n")
-        for sheet in section.sheets:
-            parts.append(f"\n### {sheet.title}\n\n{sheet.note}\n\n{as_markdown(sheet.texts())}")
-        for drawn in section.figures:
-            parts.append(f"\n![{drawn.caption}](figures/{drawn.name}.svg)\n")
-    return "".join(parts)
 
 
 def _number(value: Any) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline import schema
 from pipeline.report import rankings
-from pipeline.report.finished import Arm
+from pipeline.report.finished import Arm, Finished
 from pipeline.stages.arms import threshold
 
 Floats = NDArray[np.float64]
@@ -155,6 +155,14 @@ def columns(available: Iterable[str]) -> list[str]:
     ]
     scorers = sorted(name for name in names if name.startswith(SCORER_TOKENS))
     return [*ALWAYS, *nested, *scorers, *rankings.columns(names)]
+
+
+def of_run(run: Finished) -> Measured:
+    """The measurements of a finished run; ValueError where no question lives."""
+    found = read(run.parts(columns(run.columns)), [str(arm["arm"]) for arm in run.arms])
+    if found is None:
+        raise ValueError(f"{run.storage.root}: no question lived to be measured")
+    return found
 
 
 def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:

@@ -7,20 +7,11 @@ from typing import Any
 import polars as pl
 from scipy.stats import spearmanr
 
-from pipeline.report import evaluation
 from pipeline.report.passages import CORRECT, IG, MISINFORMATION
 
 Frame = pl.DataFrame
 GOLD, FALSE, OTHER = "holds a golden answer", "misinformation", "other"
 BINS = 40
-
-
-def with_average(arms: Frame) -> Frame:
-    """The arms of every data set, and after them their average where there are several."""
-    if arms["dataset"].n_unique() < 2:
-        return arms
-    mean = evaluation.averages(arms).with_columns(pl.lit(evaluation.AVERAGE).alias("dataset"))
-    return pl.concat([arms, mean], how="diagonal")
 
 
 def pareto(arms: Frame) -> Frame:

@@ -6,18 +6,23 @@ from collections.abc import Iterator
 import polars as pl
 from matplotlib.figure import Figure
 
-from pipeline.report import evaluation, points, tables
-from pipeline.report.figures import detail, quality, style
-from pipeline.report.html import Drawn, Section
+from pipeline.report import answer, points, standings, tables
+from pipeline.report.averages import AVERAGE
+from pipeline.report.figures import detail, quality, scale, style
+from pipeline.report.html import Drawn, Lead, Section
+from pipeline.report.sheets import UNDEFINED
 from pipeline.report.tables import filled
 
+BEST = "Which way of choosing evidence is best here?"
+WHOLE = "average over the data sets"
 PARETO = (
     "{}: F1 against TK. A line joins a method's budgets (M on retrieval order's), the grey band is "
     "the frontier of all of them; what is grey and hollow is no choice but a control."
 )
 TP = (
-    "{}: {} against Tp: F1 with 95% intervals, prompt tokens, and the share of questions without "
-    "any passage; at the left end a method only reorders. Dotted: retrieval order at the same M."
+    "{}: {} against Tp: F1 with 95% intervals, prompt tokens, and the share of questions for "
+    "which no passage is admitted; at the left end a method only reorders. Dotted: retrieval order "
+    "at the same M."
 )
 BUDGETS = "{}: the arms of {} as a frontier, one line a budget with Tp along it."
 HEAT = (
@@ -29,17 +34,43 @@ NDCG = (
     "budget, with their rank correlation. Arms that differ in Tp alone have one order, one point."
 )
 IG = "{}: information gain of the candidates by kind; the shares of each kind sum to 1."
+SCALE = (
+    "{}: F1 and TK from generator to generator, of the policy under test and (dashed, hollow) of "
+    "retrieval order at the same M, with 95% intervals. Sizes are those in the models' names."
+)
 STAGES = "Seconds and model tokens a question of each durable stage."
 
 
-def of_quality(arms: pl.DataFrame) -> Iterator[Section]:
+def of_answer(ranked: pl.DataFrame) -> tuple[Lead, Section]:
+    """What stands first, and the ranking on each data set where there are several."""
+    first = standings.lead(ranked)
+    sheet = answer.sheet("ranking", BEST, first) if len(first) else None
+    dataset = sheet.frame["dataset"][0] if sheet else UNDEFINED
+    lead = Lead(BEST, WHOLE if dataset == AVERAGE else dataset, answer.sentences(first), sheet)
+    others = [
+        answer.sheet(f"ranking-{name}", f"Ranking on {name}", own)
+        for name, own in _by_dataset(ranked)
+        if name != dataset
+    ]
+    return lead, Section("rankings", "Ranking on each data set", others)
+
+
+def said(ranked: pl.DataFrame, dataset: str) -> list[str]:
+    """The ranking on a data set in words, unless it is what stands first."""
+    own = ranked.filter(pl.col("dataset") == dataset)
+    return [] if own.equals(standings.lead(ranked)) else answer.sentences(own)
+
+
+def of_quality(arms: pl.DataFrame, average: pl.DataFrame) -> Iterator[Section]:
     """Main table, every arm, controls, wrong answers, and the figures of F1 against its cost."""
-    datasets = arms["dataset"].unique(maintain_order=True).to_list()
-    yield Section("main", "Main results", [tables.paper(arms)])
-    yield Section("arms", "Every arm", [tables.detail(arms, dataset) for dataset in datasets])
-    yield Section("controls", "Pruning against its controls", filled([tables.controls(arms)]))
+    with_average = pl.concat([arms, average])
+    datasets = with_average["dataset"].unique(maintain_order=True).to_list()
+    every = [tables.detail(with_average, dataset) for dataset in datasets]
+    yield Section("main", "Main results", [tables.paper(arms, average)])
+    yield Section("arms", "Every arm", every)
+    controls = filled([tables.controls(with_average)])
+    yield Section("controls", "Pruning against its controls", controls)
     yield Section("wrong", "Wrong answers", filled([tables.wrong(arms)]))
-    with_average = points.with_average(arms)
     drawn = [
         _drawn(f"pareto-{name}", PARETO.format(name), quality.pareto(own))
         for name, own in _by_dataset(points.pareto(with_average))
@@ -102,8 +133,18 @@ def of_costs(
     yield Section("ledger", "Ledger", sheets, drawn)
 
 
+def of_generators(found: pl.DataFrame) -> Section:
+    """What pruning does under several generators, where a data set has runs of several."""
+    drawn = [
+        _drawn(f"generators-{name}", SCALE.format(name), scale.scale(own.drop_nulls("f1")))
+        for name, own in _by_dataset(found)
+        if own["f1"].count()
+    ]
+    return Section("generators", "Generators", filled([tables.generators(found)]), drawn)
+
+
 def _drawn(name: str, caption: str, figure: Figure) -> Drawn:
-    file = name.replace(evaluation.AVERAGE, "average")
+    file = name.replace(AVERAGE, "average")
     return Drawn(file, caption, style.svg(figure))
 
 

@@ -6,7 +6,7 @@ signals of a table may differ in it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -34,13 +34,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. `frame` holds its numbers in full, for CSV; `name` is the file's."""
+    """A table. `frame` holds its numbers in full, for CSV; `name` is the file's.
+
+    `meanings` are (meaning, unit) by column of the frame that pipeline.report.legend does not know,
+    or knows as another thing.
+    """
 
     name: str
     title: str
     note: str
     columns: Sequence[Column]
     frame: pl.DataFrame
+    meanings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[list[Cell]]:

@@ -5,45 +5,51 @@ from collections.abc import Sequence
 import polars as pl
 
 from pipeline.report import evaluation
+from pipeline.report.averages import AVERAGE
 from pipeline.report.sheets import Column, Sheet, count, mean, number, text
 from pipeline.schema import REPAIRS
 
-NONE = pl.col("kind").is_in(["no_evidence", "closed_book", "oracle"])
 ARM, DATASET = text("arm", "arm"), text("data set", "dataset")
+NONE_ADMITTED = number("none admitted", "empty_share", ".2f")
 NTE = (number("NTE", "nte", ".2f"), number("NTE with selection", "nte_with_selection", ".2f"))
 
 
-def paper(arms: pl.DataFrame) -> Sheet:
-    """F1, TK and NTE of every arm and data set, side by side."""
-    frame = evaluation.paper_table(arms)
+def paper(arms: pl.DataFrame, average: pl.DataFrame) -> Sheet:
+    """F1, TK and NTE of every arm and data set, and of their average, side by side."""
+    frame = evaluation.paper_table(arms, average)
     columns: list[Column] = [ARM, number("M", "top_m", "d")]
     if frame["token_guard"].null_count() < len(frame):
         columns.append(number("B", "token_guard", "d"))
-    how = {"F1": ".3f", "TK": ".1f", "NTE": ".2f", "empty": ".2f"}
-    for name in frame.columns[3:]:
-        columns.append(number(name, name, how[name.rpartition(" ")[2]]))
+    for name in [*arms["dataset"].unique(maintain_order=True), *average["dataset"].unique()]:
+        f1 = f"{name} F1"
+        columns.append(mean(f1, f1) if name == AVERAGE else number(f1, f1, ".3f"))
+        for shown, how in (("TK", ".1f"), ("NTE", ".2f"), ("none admitted", ".2f")):
+            columns.append(number(f"{name} {shown}", f"{name} {shown}", how))
     return Sheet(
         name="main",
         title="Main results",
         note="Token-level F1 (higher is better), TK: mean tokens of the final prompt (lower), NTE: "
         "F1 per token relative to retrieval order under the same budget, and the share of "
-        "questions without any admitted passage. Avg. weighs the data sets equally, and its NTE is "
-        "that of the averaged F1 and TK. NTE leaves out what selection costs (see Costs), and any "
-        "shortening raises it: read it beside the controls.",
+        "questions for which no passage is admitted (the empty-context rule then decides the "
+        "prompt). Avg. weighs the data sets equally, its interval resamples the questions within "
+        "each, and its NTE is that of the averaged F1 and TK. NTE leaves out what selection costs "
+        "(see Costs), and any shortening raises it: read it beside the controls.",
         columns=columns,
         frame=frame,
     )
 
 
 def detail(arms: pl.DataFrame, dataset: str) -> Sheet:
-    """Every number of one data set's arms."""
+    """Every number of one data set's arms, or of their average's."""
+    averaged = dataset == AVERAGE
     return Sheet(
-        name=f"arms-{dataset}",
-        title=f"All arms on {dataset}",
+        name="arms-average" if averaged else f"arms-{dataset}",
+        title="All arms on average" if averaged else f"All arms on {dataset}",
         note="Means with 95% bootstrap intervals over questions; differences are paired with "
         "retrieval order under the same budget. NTE with selection counts the tokens that models "
-        "spent to choose the evidence. Refused: of the answers given without evidence, the share "
-        "that refuses. n: questions with a defined F1.",
+        "spent to choose the evidence. None admitted: share of questions for which no passage is "
+        "admitted, whatever the empty-context rule then puts in. Refused: of the answers given "
+        "without evidence, the share that refuses. n: questions with a defined F1.",
         columns=[
             ARM,
             mean("F1", "f1"),
@@ -53,7 +59,7 @@ def detail(arms: pl.DataFrame, dataset: str) -> Sheet:
             number("TK", "tk", ".1f"),
             number("answer tokens", "answer_tokens", ".1f"),
             *NTE,
-            number("empty", "empty_share", ".2f"),
+            NONE_ADMITTED,
             number("refused", "refused_without_evidence", ".2f"),
             count("n", "f1_n", "f1_undefined"),
         ],
@@ -80,7 +86,7 @@ def controls(arms: pl.DataFrame) -> Sheet:
             mean("minus prefix of equal size", "minus_same_size", "+.3f"),
             mean("minus random of equal size", "minus_random", "+.3f"),
             number("passages", "evidence_size", ".2f"),
-            number("empty", "empty_share", ".2f"),
+            NONE_ADMITTED,
             count("n", "difference_n", "difference_undefined"),
         ],
         frame=pruning,
@@ -241,6 +247,28 @@ def replies(frame: pl.DataFrame) -> Sheet:
             number("malformed", "malformed", ".3f"),
             number("none", "none", ".3f"),
             *(number(kind.replace("_", " "), kind, ".3f") for kind in seen),
+        ],
+        frame=frame,
+    )
+
+
+def generators(frame: pl.DataFrame) -> Sheet:
+    """The policy under test and retrieval order under each generator."""
+    return Sheet(
+        name="generators",
+        title="From generator to generator",
+        note="The policy under test of each run and retrieval order under the same budget, over "
+        "the questions that every run of the data set answered; means with 95% bootstrap "
+        "intervals, differences paired. TK is counted by each generator's own tokenizer.",
+        columns=[
+            DATASET,
+            text("generator", "generator"),
+            text("method", "method"),
+            number("M", "top_m", "d"),
+            mean("F1", "f1"),
+            mean("minus retrieval order", "difference", "+.3f"),
+            mean("TK", "tk", ".1f"),
+            count("n", "f1_n", "f1_undefined"),
         ],
         frame=frame,
     )

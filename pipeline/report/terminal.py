@@ -1,11 +1,16 @@
-"""The arms of a run as a table for the terminal."""
+"""The arms of a run, and the ranking of a report, for the terminal."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from pipeline.report.answer import WIDE
+from pipeline.report.html import Lead
 
 MANY = 12
 """More arms than this come in sections, one a selector."""
@@ -34,6 +39,26 @@ def table(metrics: Mapping[str, Any]) -> Table:
     return shown
 
 
+def ranking(lead: Lead) -> Group:
+    """The report's answer: its sentences, and its table where F1 is defined."""
+    said = [Text(f"{lead.title} ({lead.dataset})", style="bold"), *map(Text, lead.sentences)]
+    if lead.sheet is None:
+        return Group(*said)
+    shown = Table()
+    kept = [column for column in lead.sheet.columns if column.heading not in WIDE]
+    for column in kept:
+        justify: JustifyMethod = "right" if column.numeric else "left"
+        shown.add_column(column.heading, justify=justify, no_wrap=column.numeric)
+    for row in lead.sheet.frame.to_dicts():
+        shown.add_row(*(Text(column.cell(row).text) for column in kept))
+    return Group(*said, shown)
+
+
+def show(shown: RenderableType) -> None:
+    """Prints to the terminal, or 130 characters wide where there is none."""
+    Console(width=None if sys.stdout.isatty() else 130).print(shown)
+
+
 def _columns(rows: Sequence[Row]) -> list[Column]:
     columns: list[Column] = [
         ("F1", lambda row: interval(row["f1"])),
@@ -41,7 +66,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         ("TK", lambda row: number(row["tk"], ".1f")),
         ("NTE", lambda row: number(row["nte"], ".2f")),
         ("NTE with selection", lambda row: number(row["nte_with_probes"], ".2f")),
-        ("empty", lambda row: number(row["empty_share"], ".2f")),
+        ("none admitted", lambda row: number(row["empty_share"], ".2f")),
         ("refused*", lambda row: number(row["refusal_share_without_evidence"], ".2f")),
     ]
     if any(row["wrong"]["value"] is not None for row in rows):

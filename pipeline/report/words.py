@@ -1,6 +1,6 @@
 """The report's summary in words, made of the numbers: it says as plainly what did not help."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -8,6 +8,7 @@ import polars as pl
 from pipeline.report.passages import HOLDS, IG, RETRIEVER, TRUE
 
 Row = Mapping[str, Any]
+VERDICTS = ("higher", "lower", "not told apart")
 COMPARISONS = {
     "difference": "retrieval order under the same budget",
     "minus_same_size": "retrieval's prefix of the same size",
@@ -25,7 +26,6 @@ def summary(
         sentences = [
             *_tested(own, tested[dataset]),
             *_counted(own),
-            *_cheapest(own),
             *_cost(costs.filter(pl.col("dataset") == dataset), tested[dataset]),
             *_seen(signals.filter(pl.col("dataset") == dataset)),
         ]
@@ -47,7 +47,7 @@ def cautions(arms: pl.DataFrame) -> list[str]:
 
 def verdict(low: float, high: float) -> str:
     """What an interval of a difference says."""
-    return "higher" if low > 0 else "lower" if high < 0 else "not told apart"
+    return VERDICTS[0] if low > 0 else VERDICTS[1] if high < 0 else VERDICTS[2]
 
 
 def _tested(own: pl.DataFrame, name: str | None) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _tested(own: pl.DataFrame, name: str | None) -> Iterator[str]:
         yield f"The policy under test, {name}: F1 is undefined, no question has golden answers."
         return
     yield (
-        f"The policy under test, {name}: F1 {_mean(row, 'f1')} over n = {row['f1_n']} at "
+        f"The policy under test, {name}: F1 {interval(row, 'f1')} over n = {row['f1_n']} at "
         f"{row['tk']:.0f} prompt tokens; {row['empty_share']:.0%} of its questions have no "
         "admitted passage."
     )
@@ -67,7 +67,7 @@ def _tested(own: pl.DataFrame, name: str | None) -> Iterator[str]:
         if row[key] is not None:
             told = verdict(row[f"{key}_low"], row[f"{key}_high"])
             of = "from" if told == "not told apart" else "than"
-            yield f"Its F1 is {told} {of} that of {other}: {_mean(row, key, '+.3f')}."
+            yield f"Its F1 is {told} {of} that of {other}: {interval(row, key, '+.3f')}."
 
 
 def _counted(own: pl.DataFrame) -> Iterator[str]:
@@ -78,30 +78,9 @@ def _counted(own: pl.DataFrame) -> Iterator[str]:
         if len(rows) < 2:
             continue
         told = [verdict(row[f"{key}_low"], row[f"{key}_high"]) for row in rows]
-        counts = ", ".join(
-            f"{told.count(word)} {word}" for word in ("higher", "lower", "not told apart")
-        )
+        counts = ", ".join(f"{told.count(word)} {word}" for word in VERDICTS)
         lost = "" if "higher" in told else " Pruning did not beat it anywhere here."
         yield f"Of {len(rows)} arms that prune, against {other}: {counts}.{lost}"
-
-
-def _cheapest(own: pl.DataFrame) -> Iterator[str]:
-    """The best mean F1 of all that can be deployed, and retrieval order's own best."""
-    choices = own.filter((pl.col("kind") == "policy") & pl.col("f1").is_not_null())
-    if choices.is_empty():
-        return
-    best = choices.sort("f1", descending=True, maintain_order=True).row(0, named=True)
-    yield (
-        f"The highest mean F1 of all arms but controls and oracle is that of {best['arm']}, "
-        f"{_mean(best, 'f1')} at {best['tk']:.0f} tokens (picked after the fact, so it flatters)."
-    )
-    plain = choices.filter(pl.col("selector") == "retriever")
-    if best["selector"] != "retriever" and len(plain):
-        row = plain.sort("f1", descending=True, maintain_order=True).row(0, named=True)
-        yield (
-            f"Retrieval order alone reaches {_mean(row, 'f1')} at {row['tk']:.0f} tokens "
-            f"({row['arm']})."
-        )
 
 
 def _cost(own: pl.DataFrame, name: str | None) -> Iterator[str]:
@@ -138,23 +117,19 @@ def _seen(own: pl.DataFrame) -> Iterator[str]:
         against = (
             ""
             if beside is None or beside["auc"] is None
-            else (f"; retrieval's own score has {_mean(beside, 'auc')}")
+            else (f"; retrieval's own score has {interval(beside, 'auc')}")
         )
         aim = (
             "a golden answer in a passage"
             if target == HOLDS
             else "a correct passage from misinformation"
         )
-        yield f"IG tells {aim} with AUC {_mean(row, 'auc')}{chance}{against}."
+        yield f"IG tells {aim} with AUC {interval(row, 'auc')}{chance}{against}."
 
 
-def _mean(row: Row, key: str, how: str = ".3f") -> str:
+def interval(row: Row, key: str, how: str = ".3f") -> str:
+    """A mean of a row with its interval."""
     low, high = row[f"{key}_low"], row[f"{key}_high"]
     if low is None or high is None:
         return f"{row[key]:{how}}"
     return f"{row[key]:{how}} [{low:{how}}, {high:{how}}]"
-
-
-def paragraphs(found: Sequence[tuple[str, list[str]]]) -> str:
-    """The summary as Markdown."""
-    return "".join(f"**{dataset}.** {' '.join(lines)}\n\n" for dataset, lines in found)

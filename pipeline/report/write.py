@@ -1,36 +1,48 @@
 """Writes the report of one or more finished runs: report.html, report.md, tables and figures.
 
 Numbers per arm come from each run's metrics.json; the rows are read again, shard by shard and only
-the columns needed, for the signals' AUC and histograms, the calls, and the drill-down.
+the columns needed, for the ranking, averages over data sets, the signals' AUC and histograms, the
+calls, and the drill-down.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from pipeline.report import costs, drilldown, evaluation, passages, points, sections, words
-from pipeline.report.finished import Arm, Finished, open_run
-from pipeline.report.html import Changed, Report, html, markdown
+from pipeline.report import (
+    averages,
+    costs,
+    drilldown,
+    evaluation,
+    generators,
+    legend,
+    measured,
+    passages,
+    points,
+    sections,
+    standings,
+    words,
+)
+from pipeline.report.finished import Arm, Finished
+from pipeline.report.html import Changed, Report, html
+from pipeline.report.markdown import markdown
 from pipeline.report.summary import policy_under_test
 from pipeline.runs.storage import Storage
 from pipeline.writers import as_csv
 
 
-def write_report(runs: Mapping[str, str], out: str, *, seed: int, samples: int, title: str) -> str:
+def write_report(report: Report, out: str) -> str:
     """Writes into the folder `out`; where report.html is.
 
-    runs: folders of finished runs by data set. seed and samples are those of the signals'
-    bootstrap intervals. Tables and figures of an earlier report there are removed. ValueError on
-    a folder without a finished run.
+    Tables and figures of an earlier report there are removed.
     """
-    opened = [open_run(dataset, folder) for dataset, folder in runs.items()]
-    report = build(opened, seed=seed, samples=samples, title=title)
     storage = Storage(out)
-    tables = {f"{sheet.name}.csv": as_csv(sheet.frame).encode() for sheet in report.sheets}
-    figures = {f"{drawn.name}.svg": drawn.svg.encode() for drawn in report.figures}
+    tables = {f"{sheet.name}.csv": as_csv(sheet.frame) for sheet in report.sheets}
+    tables["columns.md"] = legend.of_report(report.sheets)
+    figures = {f"{drawn.name}.svg": drawn.svg for drawn in report.figures}
     for folder, files in (("tables", tables), ("figures", figures)):
         for name, data in files.items():
-            storage.write_bytes(f"{folder}/{name}", data)
+            storage.write_bytes(f"{folder}/{name}", data.encode())
         for name in {*storage.names(folder)} - {*files}:
             if name.endswith((".csv", ".svg")):
                 storage.delete(f"{folder}/{name}")
@@ -39,35 +51,62 @@ def write_report(runs: Mapping[str, str], out: str, *, seed: int, samples: int, 
     return storage.uri("report.html")
 
 
-def build(runs: Sequence[Finished], *, seed: int, samples: int, title: str) -> Report:
-    """All that stands in the report."""
+def build(
+    runs: Sequence[Finished],
+    *,
+    seed: int,
+    samples: int,
+    title: str,
+    beside: Sequence[Finished] = (),
+) -> Report:
+    """All that stands in the report; seed and samples are those of its bootstrap intervals.
+
+    beside: runs of other generators over the same data sets, for the section on generators alone.
+    """
+    how: dict[str, int] = {"seed": seed, "samples": samples}
     arms = evaluation.arms(runs)
-    found = [passages.read(run) for run in runs]
-    signals = pl.concat(
-        passages.discrimination_frame(
-            run.dataset, rows, passages.signals(run), seed=seed, samples=samples
-        )
-        for run, rows in zip(runs, found, strict=True)
-    )
-    histograms = pl.concat(
-        points.histogram(run.dataset, rows) for run, rows in zip(runs, found, strict=True)
-    )
+    found = {run.dataset: measured.of_run(run) for run in runs}
+    average = averages.averages(arms, found, **how)
+    rows = {run.dataset: standings.standings(run.arms, found[run.dataset]) for run in runs}
+    ranked = standings.frame(rows, **how)
+    lead, rankings = sections.of_answer(ranked)
+    signals, histograms = _signals(runs, **how)
     per_arm, ledger = costs.per_arm(arms), costs.ledger(runs)
     tested = {run.dataset: policy_under_test(run.arms) for run in runs}
     names = {name: None if arm is None else str(arm["arm"]) for name, arm in tested.items()}
     parts = [
-        *sections.of_quality(arms),
+        rankings,
+        *sections.of_quality(arms, average),
+        sections.of_generators(generators.frame([*beside, *runs], **how)),
         *sections.of_signals(arms, signals, histograms),
         *sections.of_costs(per_arm, ledger, costs.sharing(runs), costs.replies(runs)),
     ]
     return Report(
         title=title,
         facts=_facts(runs, samples),
-        summary=words.summary(arms, names, signals, per_arm),
+        lead=lead,
+        summary=[
+            (name, [*sections.said(ranked, name), *lines])
+            for name, lines in words.summary(arms, names, signals, per_arm)
+        ],
         cautions=words.cautions(arms),
         sections=[section for section in parts if section.sheets or section.figures],
         questions=[made for run in runs for made in _changed(run, tested[run.dataset])],
     )
+
+
+def _signals(
+    runs: Sequence[Finished], *, seed: int, samples: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """How well each signal tells passages, and the histograms of IG, run by run."""
+    told, histograms = [], []
+    for run in runs:
+        rows, names = passages.read(run), passages.signals(run)
+        told.append(
+            passages.discrimination_frame(run.dataset, rows, names, seed=seed, samples=samples)
+        )
+        histograms.append(points.histogram(run.dataset, rows))
+    return pl.concat(told), pl.concat(histograms)
 
 
 def _facts(runs: Sequence[Finished], samples: int) -> list[str]:

@@ -1,7 +1,8 @@
 """Where things are under a root, and which shards of a directory are done.
 
     <root>/stages/<stage>-<fingerprint>/part-000000.parquet ...
-    <root>/stages/<stage>-<family>/<fingerprint>/part-*.parquet, of stages with keyed values
+    <root>/stages/<stage>-<family>/<fingerprint>/part-*.parquet, of stages with keyed values, of all
+        plans in which equal keys mean equal values
     <root>/runs/<name>-<fingerprint>/manifest.json, contexts/part-*.parquet,
         dead_letters/part-*.parquet, metrics.json, _SUCCESS
 

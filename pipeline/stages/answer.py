@@ -1,7 +1,7 @@
 """Answer: every distinct prompt of a question, generated once however many arms share it.
 
 A prompt's id stands for its text, the model and the generation settings, so an answer that another
-grid of arms has stored for the shard is taken up and not generated again.
+plan, of another grid of arms or over another input, has stored is taken up and not generated again.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ from pipeline.config import AnswerConfig
 from pipeline.engines.base import Completion, Generator, Refusal
 from pipeline.engines.table import Engines
 from pipeline.prompts.render import PassageFormat
+from pipeline.stages.known import leaves
 from pipeline.stages.select import arm_prompt
-from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
+from pipeline.stages.stage import ERROR, Family, Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ANSWERS])
+KEYS = "answers.list.element.prompt_id"
 
 
 def stage(
@@ -34,7 +36,7 @@ def stage(
         needs=("question", "candidates", "arms"),
         adds=ADDS,
         depends_on={**cfg.plain(), "generator": generator},
-        family={**cfg.plain(), "generator": generator},
+        family=Family({**cfg.plain(), "generator": generator}, KEYS, _wanted),
         build=build,
         pool="generator",
         durable=True,
@@ -53,7 +55,7 @@ class Answer:
     async def __call__(self, table: pa.Table, earlier: pa.Table | None) -> pa.Table:
         """The block with answers; `error` where a prompt was refused.
 
-        earlier: the column `answers` of other plans' parts of the shard.
+        earlier: the column `answers` of rows of other plans.
         """
         loop = asyncio.get_running_loop()
         running: dict[str, asyncio.Future[Completion]] = {}
@@ -97,6 +99,12 @@ class Answer:
             raise ValueError(f"arm {arm['arm']!r} abstains and yet has a prompt id")
         prompt_ids = self._generator.tokenizer.encode(prompt)
         return await self._generator.complete(prompt_ids, max_tokens=self._cfg.max_tokens)
+
+
+def _wanted(rows: pa.Table) -> list[str]:
+    """The ids of the prompts of the rows' arms."""
+    ids: list[str] = leaves(rows, "arms.list.element.prompt_id")[0].to_pylist()
+    return ids
 
 
 def _stored(earlier: pa.Table | None) -> list[dict[str, Any]]:

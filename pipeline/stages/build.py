@@ -132,7 +132,7 @@ def read_blend(path: str) -> Blend:
         with filesystem.open_input_file(name) as file:
             return from_json(bytes(file.read()).decode("utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"blend: {path}: no such file") from None
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -20,8 +20,9 @@ from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.fingerprint import digest
 from pipeline.runs.storage import Storage
+from pipeline.stages import known
 from pipeline.stages.source import Source
-from pipeline.stages.stage import Pool, Stage, check_plan, shard_of
+from pipeline.stages.stage import Family, Pool, Stage, check_plan, shard_of
 from pipeline.stages.worker import OnCounts, Step, Worker
 
 CONTEXTS, DEAD_LETTERS = layout.CONTEXTS, layout.DEAD_LETTERS
@@ -64,6 +65,12 @@ class Plan:
         """The folders of parts: durable stages first, the run's rows last."""
         return [*(step.folder for step in self.steps if step.stage.durable), self.rows_folder]
 
+    @property
+    def families(self) -> dict[str, Family]:
+        """The families of the stages that have one, by folder."""
+        found = ((step.folder, step.stage.family) for step in self.steps)
+        return {folder: family for folder, family in found if family is not None}
+
     def missing(self, storage: Storage) -> dict[str, set[int]]:
         """The shards not yet done, by folder."""
         every = set(range(self.source.shards))
@@ -92,7 +99,7 @@ def make_plan(
         fingerprint = digest([stage.name, stage.revision, upstream, depends_on, str(stage.adds)])
         folder = layout.stage_dir(stage.name, fingerprint)
         if stage.family is not None:
-            shared = [source.unjudged, dict(stage.family), str(stage.adds)]
+            shared = [dict(stage.family.shared), str(stage.adds)]
             family = digest([stage.name, stage.revision, *shared])
             folder = f"{layout.stage_dir(stage.name, family)}/{fingerprint}"
         steps.append(Step(stage, fingerprint, folder))
@@ -173,7 +180,8 @@ def walk(
             finish(plan, storage, await worker(load(plan, storage, shard)))
 
     try:
-        asyncio.run(every())
+        with known.mapped(storage, plan.families):
+            asyncio.run(every())
     finally:
         engines.close()
 

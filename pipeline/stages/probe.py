@@ -6,17 +6,22 @@ otherwise all N start at once. With `early_stop_threshold` a conditional rollout
 after which its gain cannot reach the threshold: the engine may end it there, and what an engine
 makes beyond it is thrown away, so a row does not depend on when the engine ended. Questions do not
 wait for each other. All must succeed, or the question dies with the reason.
+
+A rollout is known by its prompt, and its limit where it may be ended early. Equal ones of a block
+are made once, and what another plan has stored, over any input, is taken up.
 """
 
 import asyncio
+import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import ProbeConfig
@@ -30,11 +35,16 @@ from pipeline.core.uncertainty import (
 from pipeline.engines.base import Generator, Refusal, Rollout
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
-from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
+from pipeline.stages import rollouts
+from pipeline.stages.rollouts import Made
+from pipeline.stages.stage import ERROR, Family, Stage, Transform, add_columns
 
-Running: TypeAlias = dict[tuple[tuple[int, ...], float], "asyncio.Task[Rollout]"]
-"""A block's rollouts by prompt and limit."""
 ADDS = (schema.PROBES, schema.GAINS)
+_TO_JSON = json.JSONEncoder(sort_keys=True).encode  # made once: json.dumps makes one a call
+
+
+Running: TypeAlias = dict[tuple[str, float], "asyncio.Future[Made]"]
+"""A block's rollouts by the prompt's key and the limit."""
 
 
 def stage(
@@ -51,25 +61,28 @@ def stage(
     def build(engines: Engines) -> Transform:
         return Probe(cfg, engines.generator, spared_below=spared_below)
 
+    which = {"spared_below": spared_below, "free_rule_threshold": cfg.free_rule_threshold}
+    unset = set() if stops else {"early_stop_threshold"}
+    shared = {
+        "generator": generator,
+        "prompts": render.fingerprint(render.PROBE_TEMPLATES),
+        **cfg.plain(exclude={"free_rule_threshold", *unset}),
+    }
     return Stage(
         name="probe",
         needs=("question", "candidates"),
         adds=pa.schema([*ADDS, *[schema.EARLY_STOPPED] * stops]),
-        depends_on={
-            "generator": generator,
-            "prompts": render.fingerprint(render.PROBE_TEMPLATES),
-            "spared_below": spared_below,
-            **cfg.plain(exclude=None if stops else {"early_stop_threshold"}),
-        },
+        depends_on={**shared, **which},
+        family=Family(shared, rollouts.KEYS, partial(_wanted, cfg=cfg)),
         build=build,
         pool="generator",
         durable=True,
-        counts=_counts,
+        counts=rollouts.counts,
     )
 
 
 class Probe:
-    """The transform: holds the generator, and runs equal prompts of a block once."""
+    """The transform: holds the generator, and makes no rollout of a block twice."""
 
     def __init__(
         self, cfg: ProbeConfig, generator: Generator, *, spared_below: float | None = None
@@ -78,9 +91,12 @@ class Probe:
         limits = (cfg.free_rule_threshold, cfg.early_stop_threshold, spared_below)
         self._limits = [limit for limit in limits if limit is not None]
 
-    async def __call__(self, table: pa.Table) -> pa.Table:
-        """The block with probes and gains; `error` where a rollout was refused."""
-        running: Running = {}
+    async def __call__(self, table: pa.Table, earlier: pa.Table | None = None) -> pa.Table:
+        """The block with probes and gains; `error` where a rollout was refused.
+
+        earlier: the same columns of rows of other plans.
+        """
+        running = self._taken_up(earlier)
         rows = zip(table["question"].to_pylist(), table["candidates"].to_pylist(), strict=True)
         made = await asyncio.gather(
             *(self._question(question, candidates, running) for question, candidates in rows)
@@ -99,38 +115,35 @@ class Probe:
         running: Running,
     ) -> tuple[dict[str, Any] | None, list[float | None] | None, list[bool] | None, str | None]:
         """(probes, gains, early_stopped, None), or (None, None, None, reason)."""
-        passages = [
-            render.passage(c["title"], c["text"], self._cfg.passage_format) for c in candidates
-        ]
-        prompts = [
-            render.probe(question, context, self._cfg.template) for context in (None, *passages)
-        ]
+        prompts = _prompts(question, candidates, self._cfg)
+        keys = [_key(prompt) for prompt in prompts]
         at = "without evidence"
         try:
-            prompt_ids = [self._generator.tokenizer.encode(prompt) for prompt in prompts]
-            first = await self._once(prompt_ids[0], running)
-            nu0 = stored_nu(first)
+            first = await self._once(keys[0], prompts[0], running)
+            nu0 = first.nu
+            if nu0 is None:
+                raise ValueError("a rollout without evidence has no limit, and yet was ended")
             free = any(nothing_can_be_admitted(nu0, threshold=limit) for limit in self._limits)
-            rollouts, stopped = [first], [False] * len(candidates)
+            done = [first]
             nu: list[float | None] = [None] * len(candidates)
             if not free:
                 limit = self._limit(nu0)
-                tasks = [self._once(ids, running, limit) for ids in prompt_ids[1:]]
+                pairs = zip(keys[1:], prompts[1:], strict=True)
+                tasks = [self._once(key, prompt, running, limit) for key, prompt in pairs]
                 results = await asyncio.gather(*tasks, return_exceptions=True)
                 for position, result in enumerate(results):
                     at = f"with passage {candidates[position]['passage_id']!r}"
                     if isinstance(result, BaseException):
                         raise result
-                    measured = stored_nu(result)
-                    result, stopped[position] = self._cut(result, limit)
-                    nu[position] = None if stopped[position] else measured
-                    rollouts.append(result)
+                    done.append(result)
+                nu = [rollout.nu for rollout in done[1:]]
         except Refusal as refusal:
             return None, None, None, f"rollout {at}: {refusal}"
         except Exception as error:  # what no engine announces ends the run, and says where
             error.add_note(f"at question {question!r}, rollout {at}")
             raise
-        probes = self._record(nu0, nu, rollouts, prompt_ids, free)
+        stopped = [value is None and not free for value in nu]
+        probes = {"nu0": nu0, "nu": nu, "free_rule": free, **rollouts.record(keys, done)}
         return probes, information_gain(nu0, nu), stopped, None
 
     def _limit(self, nu0: float) -> float:
@@ -140,48 +153,44 @@ class Probe:
             return math.inf
         return pruning_limit(nu0, max_tokens=self._cfg.max_tokens, threshold=threshold)
 
-    def _cut(self, rollout: Rollout, limit: float) -> tuple[Rollout, bool]:
-        """The rollout up to the step that took its sum beyond the limit, and whether one did.
+    def _once(
+        self, key: str, prompt: render.Prompt, running: Running, limit: float = math.inf
+    ) -> "asyncio.Future[Made]":
+        if (key, limit) not in running:
+            running[key, limit] = asyncio.ensure_future(self._make(prompt, limit))
+        return running[key, limit]
+
+    async def _make(self, prompt: render.Prompt, limit: float) -> Made:
+        """The rollout up to the step that takes the sum of its u beyond the limit; Refusal.
 
         An end token stands for the token of that step, which not every engine returns.
         """
-        steps = first_step_over(rollout.u_T, limit=limit)
-        if steps is None:
-            return rollout, False
-        ids = (*rollout.token_ids[: steps - 1], self._generator.tokenizer.stop_ids[0])
-        u_T, margin_T = rollout.u_T[:steps], rollout.margin_T[:steps]
-        return replace(rollout, token_ids=ids, u_T=u_T, margin_T=margin_T), True
+        tokenizer = self._generator.tokenizer
+        prompt_ids = tokenizer.encode(prompt)
+        rollout = await self._generator.rollout(prompt_ids, u_limit=limit)
+        nu: float | None = stored_nu(rollout)
+        if (steps := first_step_over(rollout.u_T, limit=limit)) is not None:
+            nu, ids = None, (*rollout.token_ids[: steps - 1], tokenizer.stop_ids[0])
+            u_T, margin_T = rollout.u_T[:steps], rollout.margin_T[:steps]
+            rollout = replace(rollout, token_ids=ids, u_T=u_T, margin_T=margin_T)
+        return Made(
+            nu=nu,
+            prompt_tokens=len(prompt_ids),
+            answer=tokenizer.decode(rollout.token_ids),
+            u=rollout.u_T.tolist(),
+            margins=rollout.margin_T.tolist(),
+            trace=None if rollout.trace_JT is None else rollout.trace_JT.tolist(),
+        )
 
-    def _once(
-        self, prompt_ids: list[int], running: Running, u_limit: float = math.inf
-    ) -> "asyncio.Task[Rollout]":
-        key = tuple(prompt_ids), u_limit
-        if key not in running:
-            made = self._generator.rollout(prompt_ids, u_limit=u_limit)
-            running[key] = asyncio.ensure_future(made)
-        return running[key]
-
-    def _record(
-        self,
-        nu0: float,
-        nu: Sequence[float | None],
-        rollouts: Sequence[Rollout],
-        prompt_ids: Sequence[Sequence[int]],
-        free: bool,
-    ) -> dict[str, Any]:
-        answers = [self._generator.tokenizer.decode(r.token_ids) for r in rollouts]
-        traces = [r.trace_JT.tolist() for r in rollouts if r.trace_JT is not None]
-        return {
-            "nu0": nu0,
-            "nu": nu,
-            "steps": [len(r.token_ids) for r in rollouts],
-            "prompt_tokens": [len(ids) for ids in prompt_ids[: len(rollouts)]],
-            "answers": answers,
-            "u": [r.u_T.tolist() for r in rollouts],
-            "margins": [r.margin_T.tolist() for r in rollouts],
-            "trace": traces or None,
-            "free_rule": free,
-        }
+    def _taken_up(self, earlier: pa.Table | None) -> Running:
+        """The stored rollouts, each under the limit that it was made with, as done."""
+        loop, running = asyncio.get_running_loop(), Running()
+        for one in [] if earlier is None else rollouts.stored(earlier, traced=self._cfg.trace):
+            limit = math.inf if one.nu0 is None else self._limit(one.nu0)
+            if (one.key, limit) not in running:
+                running[one.key, limit] = done = loop.create_future()
+                done.set_result(one.made)
+        return running
 
 
 def stored_nu(rollout: Rollout) -> float:
@@ -192,16 +201,20 @@ def stored_nu(rollout: Rollout) -> float:
         raise Refusal(f"no usable uncertainty: {error}") from error
 
 
-def _counts(table: pa.Table) -> dict[str, float]:
-    probes = table[schema.PROBES.name].combine_chunks()
-    steps = probes.field("steps").flatten()
-    stopped: dict[str, float] = {}
-    if schema.EARLY_STOPPED.name in table.column_names:
-        flags = table[schema.EARLY_STOPPED.name].combine_chunks().flatten()
-        stopped["early_stopped"] = pc.sum(flags).as_py() or 0
-    return {
-        **stopped,
-        "rollouts": len(steps),
-        "tokens": (pc.sum(steps).as_py() or 0)
-        + (pc.sum(probes.field("prompt_tokens").flatten()).as_py() or 0),
-    }
+def _prompts(
+    question: str, candidates: Sequence[Mapping[str, Any]], cfg: ProbeConfig
+) -> list[render.Prompt]:
+    """(N+1) prompts, the one without evidence first."""
+    passages = [render.passage(c["title"], c["text"], cfg.passage_format) for c in candidates]
+    return [render.probe(question, context, cfg.template) for context in (None, *passages)]
+
+
+def _key(prompt: render.Prompt) -> str:
+    return hashlib.sha256(_TO_JSON(prompt).encode()).hexdigest()[:24]
+
+
+def _wanted(rows: pa.Table, *, cfg: ProbeConfig) -> Iterator[str]:
+    """The keys of all prompts of the rows, those that a limit may spare included."""
+    questions = zip(rows["question"].to_pylist(), rows["candidates"].to_pylist(), strict=True)
+    for question, candidates in questions:
+        yield from map(_key, _prompts(question, candidates, cfg))

@@ -4,8 +4,8 @@ Round 1 takes the passage of the largest gain, whose rollouts the probe has made
 asks NU(q | S + d) of every passage d that is left, and takes the one that lowers NU(q | S) most.
 Passages of a set stand in the order they were chosen in, a blank line between them.
 
-A question's key stands for what its rounds are made of, so rounds that another grid of arms has
-stored for the shard are taken up where they go far enough, and cut to what this stage would make.
+A question's key stands for what its rounds are made of, so rounds that another plan has stored are
+taken up where they go far enough, and cut to what this stage would make.
 Source: "Less is More for RAG", section 5.3.
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -27,9 +27,10 @@ from pipeline.engines.base import Generator, Refusal
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
 from pipeline.stages.probe import stored_nu
-from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
+from pipeline.stages.stage import ERROR, Family, Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.SETS])
+KEYS = "sets.key"
 LISTS = ("positions", "gains", "rollouts", "tokens")
 
 Rounds: TypeAlias = Mapping[str, Any]
@@ -61,7 +62,9 @@ def stage(
             "threshold": "-inf" if threshold == -math.inf else threshold,
             **family,
         },
-        family=family,
+        family=Family(
+            family, KEYS, partial(_wanted, passage_format=cfg.passage_format), grows=True
+        ),
         build=build,
         pool="generator",
         durable=True,
@@ -81,7 +84,7 @@ class ProbeSets:
     async def __call__(self, table: pa.Table, earlier: pa.Table | None) -> pa.Table:
         """The block with the rounds; `error` where a rollout was refused.
 
-        earlier: the column `sets` of other plans' parts of the shard.
+        earlier: the column `sets` of rows of other plans.
         """
         stored = _stored(earlier)
         made = await asyncio.gather(*(self._row(row, stored) for row in table.to_pylist()))
@@ -93,10 +96,7 @@ class ProbeSets:
         self, row: Mapping[str, Any], stored: Mapping[str, Rounds]
     ) -> tuple[Rounds | None, str | None]:
         """(rounds, None), or (None, reason)."""
-        passages = [
-            render.passage(c["title"], c["text"], self._cfg.passage_format)
-            for c in row["candidates"]
-        ]
+        passages = _passages(row, self._cfg.passage_format)
         key, measured = _key(row, passages), [nu for nu in row["probes"]["nu"] if nu is not None]
         if key in stored:
             rounds = cut(stored[key], max_rounds=self._max_rounds, threshold=self._threshold)
@@ -167,6 +167,16 @@ def _stored(earlier: pa.Table | None) -> dict[str, Rounds]:
         return {}
     known = [rounds for rounds in earlier[schema.SETS.name].to_pylist() if rounds is not None]
     return {rounds["key"]: rounds for rounds in sorted(known, key=lambda r: len(r["positions"]))}
+
+
+def _wanted(rows: pa.Table, *, passage_format: render.PassageFormat) -> Iterator[str]:
+    """The keys of the rows' rounds."""
+    for row in rows.select(["question", "candidates", "probes"]).to_pylist():
+        yield _key(row, _passages(row, passage_format))
+
+
+def _passages(row: Mapping[str, Any], passage_format: render.PassageFormat) -> list[str]:
+    return [render.passage(c["title"], c["text"], passage_format) for c in row["candidates"]]
 
 
 def _key(row: Mapping[str, Any], passages: Sequence[str]) -> str:

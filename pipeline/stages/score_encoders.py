@@ -37,7 +37,7 @@ def bi_encoder(cfg: EmbedderConfig) -> Stage:
         name="score_bi_encoder",
         needs=("question", "candidates"),
         adds=BI_ENCODER,
-        depends_on={"model": embedder.describe(cfg)},
+        depends_on={"model": embedder.describe(cfg, section=scorer_models.BI_ENCODER)},
         build=build,
         pool="embedder",
         durable=True,

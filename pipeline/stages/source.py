@@ -128,7 +128,7 @@ def _stored(
 
 def _identify(run: RunConfig, cfg: InputConfig) -> _Identity:
     parts = inputs.files(cfg)
-    read = {part: [_input_file(path) for path in paths] for part, paths in parts.items()}
+    read = {part: [_input_file(part, path) for path in paths] for part, paths in parts.items()}
     hashes = {part: [file.sha256 for file in files] for part, files in read.items()}
     settings = {
         "format": cfg.format,
@@ -148,13 +148,14 @@ def _identify(run: RunConfig, cfg: InputConfig) -> _Identity:
     return _Identity(every, whole, digest({"files": hashes, **settings}))
 
 
-def _input_file(path: str) -> InputFile:
+def _input_file(part: str, path: str) -> InputFile:
+    """A file as it is now; InputError that names the key of the config where it cannot be read."""
     try:
         return InputFile(path, *_digest(path))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"input.{part}: {path}: no such file") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        raise InputError(f"input.{part}: {path}: cannot be read: {error}") from None
 
 
 def _digest(path: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ always holds every question of its shard, and nothing is lost.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +27,22 @@ ERROR = pa.field("error", pa.string())
 
 
 @dataclass(frozen=True)
+class Family:
+    """Plans, over any input, in which equal keys of a stage's values mean equal values.
+
+    `shared` is JSON-able and holds what makes them equal. A key is text that begins with 16 hex
+    digits of a hash; `stored` is the Parquet path of the keys in a part. `wanted` gives the keys of
+    all that the stage may make of some rows, without an engine and in any order. Where a value
+    `grows`, one part may hold more of it than another under the same key.
+    """
+
+    shared: Mapping[str, Any]
+    stored: str
+    wanted: Callable[[pa.Table], Iterable[str]] = field(compare=False)
+    grows: bool = False
+
+
+@dataclass(frozen=True)
 class Stage:
     """One step of a plan.
 
@@ -38,10 +54,10 @@ class Stage:
     An `optional` stage is one that no arm of the plan needs: a row that it refuses has null
     columns and lives. Its part holds the reason all the same, for plans that need the stage.
 
-    `family` is for a durable stage whose stored values carry keys of their own: it holds what
-    makes equal keys mean equal values. The transform is then also given the stage's columns that
-    other plans of the family stored for the same shard, as one table or None, and may take values
-    up. `counts` describes a finished part in numbers, from the same arguments.
+    `family` is for a durable stage whose stored values carry keys of their own. The transform is
+    then also given rows of the stage's columns in which other plans of the family stored what it
+    wants, as one table or None, and may take values up; others may stand among them. `counts`
+    describes a finished part in numbers, from the same arguments.
     """
 
     name: str
@@ -53,7 +69,7 @@ class Stage:
     pool: Pool | None = None
     durable: bool = False
     optional: bool = False
-    family: Mapping[str, Any] | None = None
+    family: Family | None = None
     revision: int = 1
     counts: Callable[..., Mapping[str, float]] = field(default=lambda part: {})
 

@@ -2,10 +2,11 @@
 
 At a durable stage the block takes up the stage's stored part, or computes and stores it, so
 whatever is on disk is never recomputed. Of a stored part only its holes are made, and in a redrive
-what the stage refused (see stages.stored).
+what the stage refused (see stages.stored). A stage of a family is given what its siblings stored
+(see stages.known).
 """
 
-import logging
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ import pyarrow.compute as pc
 from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
-from pipeline.stages import stored
-from pipeline.stages.stage import Stage, Transform, join, run_stage, shard_of
+from pipeline.stages import known, stored
+from pipeline.stages.known import Known
+from pipeline.stages.stage import Stage, Transform, join, run_stage, served, shard_of
 
 OnCounts = Callable[[str, Mapping[str, float]], None]
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Worker:
         self._storage, self._steps, self._engines = Storage(root), steps, engines
         self._on_counts, self._redrive = on_counts, redrive
         self._transforms: dict[str, Transform] = {}
+        self._known: dict[str, Known | None] = {}
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The block with the columns of every step added."""
@@ -71,7 +73,7 @@ class Worker:
     async def _compute(self, step: Step, block: pa.Table) -> tuple[pa.Table, dict[str, float]]:
         """The stage's part of the block's shard, and what was counted while making it."""
         stage, started = step.stage, time.monotonic()
-        given, skipped = self._earlier(step, shard_of(block))
+        given, skipped = await self._earlier(step, block.filter(served(stage, block)))
         part = await run_stage(stage, self._transform(stage), block, *given)
         seconds = time.monotonic() - started
         counts = {"seconds": seconds, **stored.describe(stage, part), **stage.counts(part, *given)}
@@ -89,8 +91,8 @@ class Worker:
         mask = stored.to_make(stage, block, part, refused=self._redrive)
         if not pc.any(mask).as_py():
             return part
-        given, skipped = self._earlier(step, shard_of(block), own=whole)
         rows = block.filter(mask)
+        given, skipped = await self._earlier(step, rows, own=whole)
         made = await run_stage(stage, self._transform(stage), rows, *given)
         after = stored.merged(whole, made, block, mask)
         work = {"seconds": time.monotonic() - started, layout.REDRIVEN: len(made)}
@@ -105,24 +107,20 @@ class Worker:
             self._transforms[stage.name] = stage.build(self._engines)
         return self._transforms[stage.name]
 
-    def _earlier(
-        self, step: Step, shard: int, *, own: pa.Table | None = None
+    async def _earlier(
+        self, step: Step, rows: pa.Table, *, own: pa.Table | None = None
     ) -> tuple[list[pa.Table | None], int]:
-        """What the transform is given beside the rows: for a stage with a family, its columns that
-        other plans, and the plan's `own` part, hold for a shard. And how many parts of others
-        could not be read: those only spare work, so they are logged and passed over.
+        """What the transform is given beside the rows: for a stage with a family, what other
+        plans, and the plan's `own` part, hold of what it wants for them. And how many parts of
+        others could not be read.
         """
-        if step.stage.family is None:
+        stage, storage = step.stage, self._storage
+        if stage.family is None:
             return [], 0
-        paths = [layout.part(f, shard) for f in layout.siblings(self._storage, step.folder)]
-        found = [] if own is None else [own.select(step.stage.adds.names)]
-        skipped = 0
-        for path in paths:
-            try:
-                found.append(self._storage.read_table(path, step.stage.adds.names))
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # not made, or just removed
-            except OSError as error:
-                skipped += 1
-                _LOG.warning("passed over, its values are made anew: %s", error)
+        if stage.name not in self._known:
+            self._known[stage.name] = await asyncio.to_thread(known.read, storage, step.folder)
+        found, skipped = [] if own is None else [own.select(stage.adds.names)], 0
+        if len(rows) and (where := self._known[stage.name]) is not None:
+            taken, skipped = await asyncio.to_thread(known.take, storage, where, stage, rows)
+            found += taken
         return [pa.concat_tables(found) if found else None], skipped

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.calibration.choose import Choice, Target, choose
+from pipeline.calibration.choice import Choice, Target, method
+from pipeline.calibration.choose import choose
 
 BEST = Target("best")
 
@@ -156,6 +157,72 @@ def test_a_budget_that_no_arm_of_retrieval_order_meets_is_refused_and_names_thos
         chosen(f1, Target("tokens", 150), base=400, lean=100)
     with pytest.raises(ValueError, match="takes at most 10; arms that do: none"):
         chosen(f1, Target("tokens", 10))
+
+
+ORDER = ["base", "top3", "top1"]
+COSTS = {"base": 400.0, "top3": 250.0, "top1": 100.0}
+
+
+def kept(f1: Mapping[str, Sequence[float]], target: Target = BEST) -> Choice:
+    """The choice among arms of retrieval order and a pruning one that never wins."""
+    frame = measured({**f1, "ig": [0.0] * len(f1["base"])}, {**COSTS, "ig": 300.0})
+    return choose(frame, target, baseline="base", retrieval_order=ORDER, seed=1, samples=400)
+
+
+def test_where_nothing_wins_the_cheapest_of_retrieval_order_that_is_as_good_is_taken() -> None:
+    # top1 loses .5 on one question of four and gains .5 on another: a mean difference of 0.
+    base = [0.5, 0.5, 0.25, 0.75] * 6
+    found = kept({"base": base, "top3": base, "top1": [1.0, 0.0, 0.25, 0.75] * 6})
+    assert (found.arm, found.winner, found.against) == ("top1", "top1", "base")
+    assert found.fallback.arm == found.fallback.best == "top1"
+    assert found.verdict.endswith(
+        "; taken: top1 (100.0 prompt tokens), the best of retrieval order, with none cheaper that "
+        "is as good"
+    )
+
+
+def test_what_is_told_apart_from_the_best_of_retrieval_order_is_not_taken_for_its_price() -> None:
+    # top3 is worse by .25 on a third of the questions and better by .125 on another: its mean is
+    # .04 lower, not told apart; top1 is worse by .25 on all.
+    base = [0.5, 0.5, 0.5] * 8
+    found = kept({"base": base, "top3": [0.25, 0.625, 0.5] * 8, "top1": [0.25] * 24})
+    assert (found.arm, found.fallback.best, found.winner) == ("top3", "base", "base")
+    assert found.fallback.f1_difference.value == pytest.approx(-0.125 / 3)
+    assert found.fallback.f1_difference.low < 0 <= found.fallback.f1_difference.high
+    assert found.verdict.startswith(
+        "nothing beats base (the best F1): it is the best arm itself; taken: top3 (250.0 prompt "
+        "tokens), the cheapest of retrieval order whose F1 is not told apart from that of its "
+        "best, base (400.0): -0.042 [-"
+    )
+    found = kept({"base": base, "top3": [0.25] * 24, "top1": [0.25] * 24})
+    assert (found.arm, found.fallback.arm) == ("base", "base") and "taken" not in found.verdict
+
+
+def test_a_fallback_keeps_to_the_target_where_an_arm_of_retrieval_order_meets_it() -> None:
+    # top1 has the mean .46, which is not told apart from .5 and yet below it.
+    f1 = {"base": [0.5] * 24, "top3": [0.5] * 24, "top1": [0.25, 0.625, 0.5] * 8}
+    assert kept(f1).fallback.arm == "top1"
+    assert kept(f1, Target("quality", 0.49)).fallback.arm == "top3"
+    none = kept(f1, Target("quality", 0.9))
+    assert none.arm == none.fallback.arm == "top1"
+    assert none.verdict.startswith("no arm meets the target (F1 of at least 0.9); taken: top1 (100")
+
+
+def test_a_baseline_outside_of_retrieval_order_stays_where_nothing_beats_it() -> None:
+    f1 = {"base": [0.5] * 12, "top1": [0.5] * 12}
+    frame = measured(f1, {"base": 400, "top1": 100})
+    found = choose(frame, BEST, baseline="base", retrieval_order=["top1"], seed=1, samples=200)
+    assert (found.arm, found.fallback.arm) == ("base", "base")
+
+
+def test_how_the_numbers_came_about_is_told_in_one_line() -> None:
+    f1 = noise(5, 30, seed=3)
+    costs = dict.fromkeys(f1, 100.0)
+    frame = measured(f1, costs)
+    said = method(choose(frame, BEST, baseline="base", seed=1, folds=4, samples=200))
+    assert "won on 3 of 4 folds of the 30 questions was scored on the fold left out" in said
+    assert "looks this much better than base where none is better, below 0.05" in said
+    assert "\n" not in said
 
 
 def test_equal_arms_are_told_apart_by_the_other_number() -> None:

@@ -62,6 +62,20 @@ def test_the_policy_of_a_budget_that_the_baseline_breaks_is_retrieval_order_with
     assert "retriever M5 itself does not meet the target" in found.verdict
 
 
+def test_the_policy_where_nothing_beats_the_baseline_is_the_shortest_that_is_as_good(
+    tmp_path: Path,
+) -> None:
+    names = ["retriever M5", "retriever M1"]
+    arms = [arm(name, "retriever", "-Infinity", int(name[-1])) for name in names]
+    run = write_run(tmp_path / "run", measured(names), arms)
+    wanted = {"target": "best", "baseline": "retriever M5"}
+    found = find(settings(run, choose=wanted), open_run(run))
+    assert (found.selection.selector, found.selection.top_m) == ("retriever", 1)
+    assert "; taken: retriever M1 (100.0 prompt tokens)" in found.verdict
+    assert found.method.startswith("cross-validated: ")
+    assert found.figures["arm"] == found.figures["fallback"]["arm"] == "retriever M1"
+
+
 def test_a_budget_that_only_a_pruning_arm_meets_is_refused_with_its_name(tmp_path: Path) -> None:
     arms = [arm("retriever M5", "retriever", "-Infinity", 5), arm("ig 0 M5", "ig", 0.0, 5)]
     run = write_run(tmp_path / "run", measured(["retriever M5", "ig 0 M5"]), arms)

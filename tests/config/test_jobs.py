@@ -14,7 +14,7 @@ from pipeline.config import (
     RetrieverConfig,
     SweepConfig,
 )
-from pipeline.config.jobs import TRACE_KS
+from pipeline.config.probing import TRACE_KS
 from pipeline.core import uncertainty
 
 SELECTION = {"threshold": 0.05, "top_m": 2, "empty_context": "frame"}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.stats import (
     Mean,
+    averaged_means,
     bootstrap_mean,
     bootstrap_means,
     paired_difference,
@@ -186,3 +187,38 @@ def test_no_arms_have_no_means_and_a_list_that_is_no_table_is_refused() -> None:
     assert bootstrap_means(np.empty((0, 3)), seed=1) == []
     with pytest.raises(ValueError, match=r"shape \(2,\); allowed: \(arms, questions\)"):
         bootstrap_means([0.1, 0.2], seed=1)
+
+
+def test_data_sets_are_averaged_with_equal_weight_and_resampled_by_themselves() -> None:
+    # Of (0, 1) a resample has mean 0, 1/2, 1 with chance 1/4, 1/2, 1/4; so the mean of two such
+    # sets is 0 with chance 1/16 > .025, and 1/4 with chance 4/16: the quantile .3 is 1/4. Were both
+    # sets drawn alike, a mean of 1/4 would never come up and that quantile would be 1/2.
+    pair = [[0.0, 1.0]]
+    assert averaged_means([pair, pair], seed=1) == [Mean(0.5, 0.0, 1.0, n=4, undefined=0)]
+    (third,) = averaged_means([pair, pair], seed=1, samples=20_000, level=0.4)
+    assert (third.low, third.high) == (0.25, 0.75)
+    (uneven,) = averaged_means([[[1.0]], [[0.0] * 9]], seed=1)
+    assert (uneven.value, uneven.low, uneven.high) == (0.5, 0.5, 0.5)  # a set weighs a half
+
+
+def test_an_average_is_undefined_where_one_data_set_has_no_value() -> None:
+    first, second = averaged_means(
+        [[[0.5, math.nan], [0.5, 0.5]], [[math.nan], [0.1]]], seed=1, samples=50
+    )
+    assert math.isnan(first.value) and math.isnan(first.low) and math.isnan(first.high)
+    assert (first.n, first.undefined) == (1, 2)
+    assert second.value == pytest.approx(0.3) and (second.n, second.undefined) == (3, 0)
+
+
+@given(values=SCORES, seed=SEED)
+@settings(max_examples=30, deadline=None)
+def test_the_average_over_one_data_set_has_its_mean(values: list[float], seed: int) -> None:
+    (mean,) = averaged_means([[values]], seed=seed, samples=50)
+    assert mean.value == bootstrap_mean(values, seed=seed, samples=50).value
+    assert min(values) - 1e-12 <= mean.low <= mean.high <= max(values) + 1e-12
+
+
+@pytest.mark.parametrize("tables", [[], [[[1.0]], [[1.0], [2.0]]], [[1.0, 2.0]]])
+def test_strata_that_are_not_tables_of_the_same_arms_are_refused(tables: list[object]) -> None:
+    with pytest.raises(ValueError, match=r"strata have shapes .*; allowed: \(arms, questions\)"):
+        averaged_means(tables, seed=1)  # type: ignore[arg-type]

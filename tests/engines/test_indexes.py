@@ -34,7 +34,7 @@ def test_the_place_of_an_index_is_that_of_its_corpus_engine_and_model(tmp_path: 
 
 
 def test_a_corpus_that_is_missing_has_no_place_for_its_index() -> None:
-    with pytest.raises(InputError, match=r"/gone/corpus\.jsonl: no such file"):
+    with pytest.raises(InputError, match=r"input\.corpus: /gone/corpus\.jsonl: no such file"):
         indexes.place(RetrieverConfig(), "/gone/corpus.jsonl", "/out")
 
 

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from pipeline.config import GeneratorConfig, ProbeConfig
+from pipeline.engines import vllm
 from pipeline.engines.base import EngineDead, ModelNotFound, Refusal
 from pipeline.engines.vllm import VllmGenerator
 from pipeline.engines.vllm_engine import checked
@@ -21,29 +22,14 @@ def config(folder: Path, **changes: object) -> GeneratorConfig:
 
 
 @pytest.mark.engine
-def test_more_log_probabilities_than_the_cap_are_refused(tiny_folder: Path) -> None:
+def test_more_log_probabilities_than_the_cap_are_refused_and_a_killed_engine_is_reported_dead(
+    tiny_folder: Path,
+) -> None:
     cfg = config(tiny_folder, probe_mode="flat_logprobs", max_logprobs=20)
     generator = VllmGenerator(cfg, PROBE)
 
     async def go() -> None:
         with pytest.raises(Refusal, match=r"128.*20"):
-            await generator.rollout([5, 6, 7])
-        assert (await generator.complete([5, 6, 7], max_tokens=3)).answer_tokens == 3
-
-    try:
-        asyncio.run(go())
-    finally:
-        generator.close()
-
-
-@pytest.mark.engine
-def test_k_beyond_the_vocabulary_is_refused_and_a_killed_engine_is_reported_dead(
-    tiny_folder: Path,
-) -> None:
-    generator = VllmGenerator(config(tiny_folder), PROBE.model_copy(update={"top_k": 60000}))
-
-    async def go() -> None:
-        with pytest.raises(Refusal, match="60000 exceeds the vocabulary of 49152"):
             await generator.rollout([5, 6, 7])
         assert (await generator.complete([5, 6, 7], max_tokens=3)).answer_tokens == 3
         for child in psutil.Process().children(recursive=True):
@@ -57,6 +43,22 @@ def test_k_beyond_the_vocabulary_is_refused_and_a_killed_engine_is_reported_dead
         asyncio.run(go())
     finally:
         generator.close()
+
+
+def test_k_beyond_the_vocabulary_is_refused_before_the_engine_is_asked(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unasked:
+        """In the engine's place: knows its vocabulary and takes no request."""
+
+        vocabulary = 49152
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr(vllm, "VllmEngine", Unasked)
+    generator = VllmGenerator(config(tiny_folder), PROBE.model_copy(update={"top_k": 60000}))
+    with pytest.raises(Refusal, match="60000 exceeds the vocabulary of 49152"):
+        asyncio.run(generator.rollout([5, 6, 7]))
 
 
 def test_a_model_that_does_not_exist_is_named() -> None:

@@ -13,7 +13,7 @@ DAMAGES = {
     "empty": lambda part: part.write_bytes(b""),
     "lost": lambda part: part.unlink(),
 }
-PLACES = ["stages/source-*", "stages/probe-*", "stages/answer-*/*", "runs/*/contexts"]
+PLACES = ["stages/source-*", "stages/probe-*/*", "stages/answer-*/*", "runs/*/contexts"]
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def start(arguments: list[str]) -> "subprocess.Popen[bytes]":
 def wait_for_parts(root: Path, stage: str, count: int, seconds: float = 90) -> None:
     """Returns once a stage has so many parts; fails after `seconds`."""
     deadline = time.monotonic() + seconds
-    while len(list(root.glob(f"stages/{stage}-*/part-*.parquet"))) < count:
+    while len(list(root.glob(f"stages/{stage}-*/**/part-*.parquet"))) < count:
         assert time.monotonic() < deadline, f"fewer than {count} parts of {stage} in {seconds} s"
         time.sleep(0.1)
 

@@ -89,6 +89,7 @@ def test_the_table_has_a_line_for_every_passage_of_the_evidence(
     assert exported("csv", folders["pool"], tmp_path) == driver.DONE
     with (tmp_path / "evidence.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
+    assert "| `retriever_score` | score by which" in (tmp_path / "columns.md").read_text()
     assert [(e["question_id"], int(e["rank"]), e["passage_id"], e["text"]) for e in lines] == [
         (row["question_id"], rank, passage["passage_id"], passage["text"])
         for row in rows_of(folders["pool"])

@@ -48,7 +48,7 @@ def test_a_killed_driver_loses_nothing_and_doubles_nothing(
     assert none_left(processes)
     assert not (only_run(tmp_path / "out") / "_SUCCESS").exists()
 
-    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/*/part-*.parquet")}
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/*/**/part-*.parquet")}
     again = run_here(overrides(tmp_path))
     assert again.returncode == 0, again.stderr
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
@@ -84,14 +84,14 @@ def test_a_repeated_run_does_nothing(undisturbed: Path) -> None:
 
 
 def test_another_threshold_and_budget_make_no_rollout(undisturbed: Path) -> None:
-    probes = sorted(undisturbed.glob("stages/probe-*"))
-    stamps = {path: path.stat().st_mtime_ns for path in undisturbed.glob("stages/probe-*/part-*")}
+    probes = sorted(undisturbed.glob("stages/probe-*/*"))
+    stamps = {path: path.stat().st_mtime_ns for path in undisturbed.glob("stages/probe-*/*/part-*")}
     changed = overrides(
         undisturbed.parent, run__name="other", selection__threshold=0.2, selection__top_m=1
     )
     done = run_here(changed)
     assert done.returncode == 0, done.stderr
-    assert sorted(undisturbed.glob("stages/probe-*")) == probes
+    assert sorted(undisturbed.glob("stages/probe-*/*")) == probes
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     rows = finished_rows(only_run(undisturbed, "other"))
     assert max(len(arms[0]["evidence"]) for arms in rows["arms"].to_pylist()) == 1

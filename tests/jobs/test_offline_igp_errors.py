@@ -129,4 +129,4 @@ def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     for section, model in OfflineIgpConfig.model_fields.items():
         assert model is not None
         assert f"  {section}." in shown
-    assert "selection.threshold: float  (required)" in shown
+    assert "selection.threshold: float  (required where selection is given)" in shown

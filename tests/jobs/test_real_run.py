@@ -46,7 +46,7 @@ def test_a_real_run_that_is_killed_goes_on_and_leaves_no_process_behind(
     process.wait()
     assert none_left(processes)
 
-    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/probe-*/part-*")}
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("stages/probe-*/*/part-*")}
     again = run(arguments)
     assert again.returncode == 0, again.stderr
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.finished import Finished, open_run
-from tests.report.runs import make_runs
+from pipeline.report.html import Report
+from pipeline.report.write import build
+from tests.report.runs import SAMPLES, SEED, TITLE, make_runs
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def runs(folders: dict[str, str]) -> list[Finished]:
     """The opened runs."""
     return [open_run(name, folder) for name, folder in folders.items()]
+
+
+@pytest.fixture(scope="session")
+def report(runs: list[Finished]) -> Report:
+    """The report of both runs."""
+    return build(runs, seed=SEED, samples=SAMPLES, title=TITLE)

@@ -43,6 +43,19 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def average_interval(sets: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Percentile interval of the mean of data sets' means, each resampled by itself."""
+    drawn = []
+    for stratum, values in enumerate(sets):
+        kept = np.array(defined(values))
+        if not kept.size:
+            return NAN, NAN
+        rng = np.random.default_rng((SEED, stratum))
+        drawn.append(kept[rng.integers(kept.size, size=(SAMPLES, kept.size))].mean(axis=1))
+    low, high = np.quantile(np.mean(drawn, axis=0), [0.025, 0.975])
+    return float(low), float(high)
+
+
 def minus(a: Sequence[float], b: Sequence[float]) -> list[float]:
     """Differences question by question."""
     return [x - y for x, y in zip(a, b, strict=True)]

@@ -28,6 +28,7 @@ from pipeline.stages import build, source
 from pipeline.stages import plan as plans
 
 SEED, SAMPLES = 11, 200
+TITLE = "Two <sets> & one report"
 MARKUP = "Who wrote <script>alert('x')</script> & \"why\"?"
 TOWNS = ("Amberi", "Bostel", "Corwen", "Dunvale", "Elmsy", "Farrow", "Gulbrook", "Hartle")
 GRID = ArmsConfig(

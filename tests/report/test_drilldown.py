@@ -81,7 +81,20 @@ def test_every_arm_stands_beside_its_answer_once(
             assert {text_of(row, name) for name in known} <= {answer.text}
             f1 = [f1_of(row, name) for name in known]
             assert len({str(value) for value in f1}) <= 1
-            assert answer.f1 == (f1[0] if f1 and not math.isnan(f1[0]) else None)
+            if f1:
+                assert answer.f1 == (None if math.isnan(f1[0]) else f1[0])
+
+
+def test_every_single_passage_has_its_f1_and_the_oracle_is_the_best_of_them(
+    folders: dict[str, str], runs: list[Finished]
+) -> None:
+    by_id = {row["question_id"]: row for row in rows_of(folders["pool"])}
+    for shown in most_changed(runs[1], POLICY, BASELINE):
+        alone = [a.f1 for a in shown.answers if any(n.endswith(" alone") for n in a.arms)]
+        assert max(f1 for f1 in alone if f1 is not None) == f1_of(
+            by_id[shown.question_id], "oracle"
+        )
+        assert None not in alone
 
 
 def test_undefined_f1_is_none_and_not_nan(runs: list[Finished]) -> None:

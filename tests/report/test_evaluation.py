@@ -96,67 +96,25 @@ def test_every_share_is_that_of_the_rows(folders: dict[str, str], frame: pl.Data
         assert row["without_evidence"] == len(bare)
 
 
-def test_the_average_weighs_data_sets_equally(folders: dict[str, str], frame: pl.DataFrame) -> None:
-    means = {row["arm"]: row for row in evaluation.averages(frame).to_dicts()}
-    for name, made in means.items():
-        own = frame.filter(pl.col("arm") == name)
-        for key in ("f1", "tk", "empty_share", "selection_tokens"):
-            assert same(made[key], sum(own[key]) / 2)
-        baseline = means[own["baseline"][0]]
-        f1, tk = made["f1"] / baseline["f1"], made["tk_labelled"] / baseline["tk_labelled"]
-        assert same(made["nte"], f1 / tk)
-
-
-def two(**other: float | None) -> pl.DataFrame:
-    """A retriever and a policy on two data sets with numbers of the paper's table 4, TopM = 5."""
-    base = {"n1": (0.214, 835.2), "n2": (0.504, 853.5)}
-    policy = {"n1": (0.257, 168.2), "n2": (0.520, 155.3)}
-    rows = []
-    for dataset in base:
-        for arm, (f1, tk) in (("b", base[dataset]), ("p", policy[dataset])):
-            row = {"dataset": dataset, "arm": arm, "kind": "policy", "baseline": "b", "top_m": 5}
-            numbers = {"f1": f1, "tk": tk, "tk_labelled": tk, "selection_tokens_labelled": 0.0}
-            rows.append(row | numbers | (other if (dataset, arm) == ("n2", "p") else {}))
-    empty = pl.DataFrame(schema=evaluation.arms([]).schema)
-    return pl.concat([empty, pl.DataFrame(rows)], how="diagonal_relaxed")
-
-
-def test_the_average_nte_is_that_of_the_averages() -> None:
-    policy = evaluation.averages(two()).filter(pl.col("arm") == "p").to_dicts()[0]
-    # ((.257 + .520) / (168.2 + 155.3)) / ((.214 + .504) / (835.2 + 853.5)) = 5.649
-    assert policy["nte"] == pytest.approx(5.649, abs=1e-3)
-    assert policy["datasets"] == 2
-
-
-def test_the_average_is_undefined_where_one_data_set_has_no_number() -> None:
-    policy = evaluation.averages(two(f1=None)).filter(pl.col("arm") == "p").to_dicts()[0]
-    assert policy["f1"] is None and policy["nte"] is None
-    assert policy["tk"] == pytest.approx((168.2 + 155.3) / 2)
-
-
 def test_the_papers_table_has_every_arm_by_budget_and_the_numbers_of_the_frame(
     frame: pl.DataFrame,
 ) -> None:
-    table = evaluation.paper_table(frame)
+    average = frame.filter(pl.col("dataset") == "pool").with_columns(
+        pl.lit("Avg.").alias("dataset"), pl.lit(0.5).alias("f1")
+    )
+    table = evaluation.paper_table(frame, average)
     assert set(table["arm"]) == set(frame["arm"])
     budgets = table["top_m"].to_list()
     assert budgets == sorted(budgets, key=lambda m: (m is None, m))
     assert table["arm"][-3:].to_list() == ["oracle", "no_evidence", "closed_book"]
-    whole = pl.concat(
-        [frame, evaluation.averages(frame).with_columns(dataset=pl.lit("Avg."))], how="diagonal"
-    )
+    whole = pl.concat([frame, average])
     for row in table.to_dicts():
         for dataset in ("plain", "pool", "Avg."):
             (own,) = whole.filter(
                 (pl.col("dataset") == dataset) & (pl.col("arm") == row["arm"])
             ).to_dicts()
-            shown = [row[f"{dataset} {name}"] for name in ("F1", "TK", "NTE", "empty")]
-            assert shown == [own[name] for name in ("f1", "tk", "nte", "empty_share")]
-
-
-def test_one_data_set_has_no_average(frame: pl.DataFrame) -> None:
-    one = evaluation.paper_table(frame.filter(pl.col("dataset") == "pool"))
-    assert not [name for name in one.columns if name.startswith("Avg.")]
+            shown = [row[f"{dataset} {name}"] for name in evaluation.PAPER.values()]
+            assert shown == [own[name] for name in evaluation.PAPER]
 
 
 def test_k_and_mt_of_ig_are_the_probes_own_unless_replayed(frame: pl.DataFrame) -> None:

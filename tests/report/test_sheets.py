@@ -44,7 +44,7 @@ def test_texts_are_the_cells_in_order() -> None:
 def test_every_table_fits_its_frame(runs: list[Finished]) -> None:
     arms = evaluation.arms(runs)
     sheets = [
-        *(tables.paper(arms), tables.detail(arms, "pool"), tables.controls(arms)),
+        *(tables.paper(arms, arms.clear()), tables.detail(arms, "pool"), tables.controls(arms)),
         *(tables.wrong(arms), tables.relevance(arms), tables.costs(costs.per_arm(arms))),
         *(tables.ledger(costs.ledger(runs)), tables.sharing(costs.sharing(runs))),
     ]

@@ -4,11 +4,14 @@ import io
 import math
 from typing import Any
 
+import polars as pl
 from rich.console import Console
 
 from pipeline.config import ArmsConfig, GridEntry
+from pipeline.report import answer, standings
+from pipeline.report.html import Lead
 from pipeline.report.summary import summarise
-from pipeline.report.terminal import table
+from pipeline.report.terminal import ranking, table
 from pipeline.stages.arms import grid_arms
 from tests.report import rows as made
 from tests.report.rows import metric, probe
@@ -75,3 +78,20 @@ def test_many_arms_come_in_sections_by_selector() -> None:
     assert list(cells(text)) == [arm.name for arm in arms]
     rules = [line for line in text.splitlines() if line.startswith("├")]
     assert len(rules) >= 2  # retrieval order, ig, and the rest
+
+
+def test_the_ranking_stands_below_its_sentences() -> None:
+    frame = pl.DataFrame(
+        [{"selector": "qlm", "way": "order", "top_m": 1, "f1": 0.25, "tk": 90.0}],
+        schema=standings.SCHEMA,
+    )
+    sheet = answer.sheet("ranking", "Best?", frame)
+    console = Console(file=io.StringIO(), width=130)
+    console.print(ranking(Lead("Best?", "d", ["It is qlm."], sheet)))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.startswith("Best? (d)\nIt is qlm.\n")
+    assert list(cells(text)["qlm"])[:3] == ["order", "1", "0.250"]
+    assert "setting" not in text  # no room on a line
+    console.print(ranking(Lead("Best?", "d", ["Nothing."], None)))
+    assert console.file.getvalue().endswith("Nothing.\n")

@@ -67,18 +67,6 @@ def test_pruning_that_beats_nothing_is_said_not_to() -> None:
     assert "1 higher, 1 lower, 1 not told apart." in text and "did not beat" not in text
 
 
-def test_the_best_of_many_is_said_to_be_picked_and_retrieval_order_stands_beside_it() -> None:
-    plain = arm("retriever M1", 0.28, 120, selector="retriever", prunes=False)
-    text = said(arm("p", 0.3, 90), plain)
-    assert (
-        "highest mean F1 of all arms but controls and oracle is that of p" in text
-        and "picked after the fact" in text
-    )
-    assert "Retrieval order alone reaches 0.280 [0.280, 0.280] at 120 tokens" in text
-    text = said(arm("p", 0.2, 90), plain)
-    assert "that of retriever M1" in text and "Retrieval order alone" not in text
-
-
 @pytest.mark.parametrize(
     ("saved", "paid", "uses", "told"),
     [

@@ -10,12 +10,11 @@ import pytest
 
 from pipeline.config import ArmsConfig, GridEntry
 from pipeline.report import evaluation
-from pipeline.report.finished import Finished
-from pipeline.report.html import Report, html, markdown
+from pipeline.report.finished import Finished, open_run
+from pipeline.report.html import Report, html
+from pipeline.report.markdown import markdown
 from pipeline.report.write import build, write_report
-from tests.report.runs import GRID, MARKUP, SAMPLES, SEED, make_run, make_runs
-
-TITLE = "Two <sets> & one report"
+from tests.report.runs import GRID, MARKUP, TITLE, make_run, make_runs
 
 
 class Page(HTMLParser):
@@ -58,10 +57,11 @@ class Page(HTMLParser):
             self._table[-1][-1] += data
 
 
-@pytest.fixture(scope="module")
-def report(runs: list[Finished]) -> Report:
-    """The report of both runs."""
-    return build(runs, seed=SEED, samples=SAMPLES, title=TITLE)
+def written(folders: dict[str, str], out: Path) -> Page:
+    """The page that finished runs make, read."""
+    runs = [open_run(name, folder) for name, folder in folders.items()]
+    where = write_report(build(runs, seed=1, samples=100, title="made"), str(out))
+    return Page(Path(where).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,18 @@ def test_the_contents_lead_to_every_section_and_no_id_stands_twice(page: Page) -
     targets = [target[1:] for tag, target in page.links if tag == "a"]
     assert targets == list(dict.fromkeys(targets)) and set(targets) <= set(page.ids)
     assert set(targets) == {
-        *("summary", "main", "arms", "controls", "wrong", "pareto", "tp", "heat"),
+        *(
+            "best",
+            "summary",
+            "rankings",
+            "main",
+            "arms",
+            "controls",
+            "wrong",
+            "pareto",
+            "tp",
+            "heat",
+        ),
         *("ndcg", "signals", "costs", "ledger", "questions"),
     }
     assert len(page.ids) == len(set(page.ids))
@@ -146,16 +157,15 @@ def test_what_is_undefined_is_a_dash_with_its_count(page: Page) -> None:
     assert "nan" not in {cell for rows in page.tables.values() for row in rows for cell in row}
 
 
-def test_the_files_hold_the_frames_in_full(
-    folders: dict[str, str], report: Report, tmp_path: Path
-) -> None:
+def test_the_files_hold_the_frames_in_full(report: Report, tmp_path: Path) -> None:
     out = tmp_path / "report"
     for earlier in ("tables/heat.csv", "figures/heat-gone.svg", "figures/notes.txt"):
         (out / earlier).parent.mkdir(parents=True, exist_ok=True)
         (out / earlier).write_text("of an earlier report", encoding="utf-8")
-    where = write_report(folders, str(out), seed=SEED, samples=SAMPLES, title=TITLE)
+    where = write_report(report, str(out))
     assert where == str(out / "report.html")
-    assert {f.stem for f in (out / "tables").iterdir()} == {s.name for s in report.sheets}
+    files = {f.name for f in (out / "tables").iterdir()}
+    assert files == {*(f"{s.name}.csv" for s in report.sheets), "columns.md"}
     figures = {f.stem for f in (out / "figures").iterdir()}
     assert figures == {f.name for f in report.figures} | {"notes"}  # no figure, so not ours
     for sheet in report.sheets:
@@ -170,8 +180,7 @@ def test_the_files_hold_the_frames_in_full(
 def test_a_run_without_probes_and_thresholds_has_a_report(tmp_path: Path) -> None:
     arms = ArmsConfig(top_m=(2,), empty_context="frame", grid=(GridEntry(selector="coverage"),))
     folders = make_runs(tmp_path, arms)
-    where = write_report(folders, f"{tmp_path}/report", seed=1, samples=100, title="coverage")
-    page = Page(Path(where).read_text(encoding="utf-8"))
+    page = written(folders, tmp_path / "report")
     assert {"controls", "tp", "heat"}.isdisjoint(page.ids)
     assert "The policy under test, coverage M2" in page.text
     signals = {row[2] for row in page.tables["table-signals"][1:]}
@@ -185,8 +194,8 @@ def test_a_log_without_golden_answers_has_a_report_full_of_dashes(tmp_path: Path
         for i, found in enumerate([[passage], []])
     ]
     folder = make_run(tmp_path, "log", iter(rows), GRID)
-    where = write_report({"log": folder}, f"{tmp_path}/r", seed=1, samples=100, title="log")
-    page = Page(Path(where).read_text(encoding="utf-8"))
+    page = written({"log": folder}, tmp_path / "r")
+    assert "No way of choosing can be ranked: no question has golden answers." in page.text
     assert "F1 is undefined, no question has golden answers" in page.text
     head, *body = page.tables["table-main"]
     f1 = {row[head.index("log F1")] for row in body}
@@ -200,9 +209,9 @@ def test_a_run_in_which_nothing_lived_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"arms": []}', encoding="utf-8")
     (tmp_path / "metrics.json").write_text('{"questions": 0, "arms": []}', encoding="utf-8")
     with pytest.raises(ValueError, match="no question lived to be reported"):
-        write_report({"d": str(tmp_path)}, f"{tmp_path}/r", seed=1, samples=100, title="t")
+        open_run("d", str(tmp_path))
 
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"manifest\.json: absent; allowed: the folder of a"):
-        write_report({"d": str(tmp_path)}, f"{tmp_path}/r", seed=1, samples=100, title="t")
+        open_run("d", str(tmp_path))

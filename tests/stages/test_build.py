@@ -193,7 +193,7 @@ def test_a_blend_that_cannot_be_read_is_an_error_that_names_its_file(
 def test_a_blend_that_is_not_there_or_no_text_is_an_error_that_names_its_file(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(InputError, match=r"gone\.json: no such file"):
+    with pytest.raises(InputError, match=r"blend: .*gone\.json: no such file"):
         build.read_blend(str(tmp_path / "gone.json"))
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match=r"bytes\.json: .*utf-8"):

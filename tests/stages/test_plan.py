@@ -13,10 +13,11 @@ from pipeline.config import OfflineIgpConfig
 from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
-from pipeline.stages import build
+from pipeline.stages import build, known
 from pipeline.stages.plan import Plan, counted, finish, groups, load, make_plan
 from pipeline.stages.stage import (
     ContractError,
+    Family,
     PlanError,
     Pool,
     Stage,
@@ -106,7 +107,8 @@ class Walk:
         worker = Worker(
             self.plan.root, self.plan.steps, engines, lambda *counts: self.counted.append(counts)
         )
-        return asyncio.run(worker(given))
+        with known.mapped(self.storage, self.plan.families):
+            return asyncio.run(worker(given))
 
 
 def test_a_stored_part_is_taken_up_and_not_computed_again(tmp_path: Path) -> None:
@@ -153,14 +155,21 @@ Given = list[list[Any] | None]
 """What a stage of a family was given of its siblings, block by block."""
 
 
-def kin(root: Path, setting: int, seen: Given) -> "Walk":
+def key(question: str) -> str:
+    return f"{ord(question):x}".ljust(16, "0")
+
+
+def kin(root: Path, setting: int, seen: Given, *, grows: bool = False) -> "Walk":
     """A plan of one stage whose family is that of every other setting."""
-    column = pa.field("kin", pa.int64())
+    column = pa.field("kin", pa.string())
+
+    def keys(table: pa.Table) -> list[str]:
+        return [key(question) for question in table["question"].to_pylist()]
 
     def build_kin(_: Engines) -> Transform:
         def look(table: pa.Table, earlier: pa.Table | None) -> pa.Table:
-            seen.append(None if earlier is None else earlier.to_pylist())
-            return add_columns(table, {column: list(range(len(table)))})
+            seen.append(None if earlier is None else earlier["kin"].to_pylist())
+            return add_columns(table, {column: keys(table)})
 
         return look
 
@@ -172,7 +181,7 @@ def kin(root: Path, setting: int, seen: Given) -> "Walk":
         needs=("question",),
         adds=pa.schema([column]),
         depends_on={"setting": setting},
-        family={"model": "m"},
+        family=Family({"model": "m"}, "kin", keys, grows=grows),
         build=build_kin,
         durable=True,
         counts=count,
@@ -180,20 +189,24 @@ def kin(root: Path, setting: int, seen: Given) -> "Walk":
     return Walk(root, stage, folder="stages/kin-family/{setting}")
 
 
-def test_a_stage_of_a_family_is_given_what_its_siblings_stored_for_the_shard(
-    tmp_path: Path,
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_stage_of_a_family_is_given_the_rows_in_which_siblings_stored_what_it_wants(
+    tmp_path: Path, grows: bool
 ) -> None:
     seen: Given = []
-    first, second, third = (kin(tmp_path, setting, seen) for setting in range(3))
+    first, second, third = (kin(tmp_path, setting, seen, grows=grows) for setting in range(3))
     first(block("x", "y"))
-    first(block("x", shard=1))
-    second(block("x", "y"))
-    third(block("x", "y"))
-    third(block("x", "y", "z", shard=2))
-    one = [{"kin": 0}, {"kin": 1}]
-    assert seen == [None, None, one, [*one, *one], None]
+    first(block("z", shard=1))
+    second(block("x", "v"))
+    third(block("w", "z", "x"))
+    third(block("w", shard=1))
+    x, y, z = key("x"), key("y"), key("z")
+    # Wherever it stands, and once unless one part may hold more of it than another.
+    assert seen == [None, None, [x], [x, *[x] * grows, z], None]
+    assert y not in [found for given in seen for found in given or []]
     assert third.storage.names("stages/kin-family") == ["0", "1", "2"]
-    assert [counts["others"] for _, counts in third.counted] == [4, 0]
+    assert [counts["others"] for _, counts in third.counted] == [2 + grows, 0]
+    assert third.storage.names("stages/kin-family/2") == [layout.part_name(i) for i in (0, 1)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "scrambled", "vanished"])
@@ -204,7 +217,7 @@ def test_a_sibling_s_part_that_cannot_be_read_is_passed_over_and_told_of(
     first, second, third = (kin(tmp_path, setting, seen) for setting in range(3))
     first(block("x", "y"))
     second(block("x", "y"))
-    part = tmp_path / layout.part("stages/kin-family/0", 0)
+    part = tmp_path / layout.part("stages/kin-family/1", 0)  # the newest
     whole = part.read_bytes()
     if damage == "cut":
         part.write_bytes(whole[: len(whole) // 2])
@@ -213,8 +226,7 @@ def test_a_sibling_s_part_that_cannot_be_read_is_passed_over_and_told_of(
     else:
         part.unlink()
     made = third(block("x", "y"))
-    assert made["kin"].to_pylist() == [0, 1]
-    assert seen[-1] == [{"kin": 0}, {"kin": 1}]  # the other sibling's
+    assert made["kin"].to_pylist() == seen[-1] == [key("x"), key("y")]  # the other sibling's
     notes = third.storage.read_notes(layout.part("stages/kin-family/2", 0))
     assert (notes["others"], notes.get("skipped", 0)) == (2, damage != "vanished")
     assert (str(part) in caplog.text) == (damage != "vanished")

@@ -12,7 +12,7 @@ from pipeline.engines.table import Engines
 from pipeline.stages import build, source
 from pipeline.stages.plan import Plan, make_plan
 from pipeline.stages.source import Source
-from pipeline.stages.stage import Stage, Transform
+from pipeline.stages.stage import Family, Stage, Transform
 from tests.stages.plans import QUESTIONS, SOURCE, config, searched
 
 
@@ -154,12 +154,12 @@ def test_a_column_that_is_read_counts_like_one_that_is_needed() -> None:
 def test_the_run_folder_is_named_by_all_steps(tmp_path: Path) -> None:
     plan = plan_of(config(tmp_path))
     assert plan.run_folder == f"runs/demo-{plan.fingerprint[:8]}"
-    assert plan.steps[0].folder == f"stages/probe-{plan.steps[0].fingerprint}"
+    assert plan.steps[0].folder.endswith(f"/{plan.steps[0].fingerprint}")
     more = plan_of(config(tmp_path, scorers={"also": ["coverage"]}))  # its rows hold one more
     assert more.fingerprint != plan.fingerprint
 
 
-def test_answers_lie_below_a_folder_that_plans_of_one_model_and_input_share(
+def test_answers_lie_below_a_folder_that_plans_of_one_model_over_any_input_share(
     tmp_path: Path,
 ) -> None:
     def folders(**sections: Any) -> tuple[str, str]:
@@ -174,13 +174,41 @@ def test_answers_lie_below_a_folder_that_plans_of_one_model_and_input_share(
     assert folders(answer={"max_tokens": 5})[0] != first[0]
     assert folders(generator={"max_model_len": 512})[0] != first[0]
     elsewhere = Source("stages/source-1", "1", "1", (), rows=5, dead=0, shards=3)
-    assert not plan_of(config(tmp_path), elsewhere).steps[-2].folder.startswith(first[0])
+    folder = plan_of(config(tmp_path), elsewhere).steps[-2].folder
+    assert folder.rpartition("/")[0] == first[0] and folder.rpartition("/")[2] != first[1]
+
+
+SHARED: list[dict[str, Any]] = [
+    {"probe": {"free_rule_threshold": 0.0}},
+    {"arms": grid({**IG, "nu0_limit": 0.3}, controls=False)},
+    {"selection": {"threshold": 0.5}},
+    {"run": {"rows_per_shard": 2}},
+]
+APART: list[dict[str, Any]] = [
+    *({"probe": probe} for probe in ({"top_k": 64}, {"max_tokens": 4}, {"template": "chat"})),
+    *({"probe": probe} for probe in ({"passage_format": "text"}, {"trace": True})),
+    *({"probe": {"early_stop_threshold": limit}} for limit in (-0.1, 0.0)),
+    {"generator": {"max_model_len": 512}},
+]
+
+
+def test_probes_are_shared_by_what_measures_alike_whatever_it_leaves_out(tmp_path: Path) -> None:
+    def family(given: Source = SOURCE, **sections: Any) -> str:
+        steps = plan_of(config(tmp_path, **sections), given).steps
+        (folder,) = (step.folder for step in steps if step.stage.name == "probe")
+        return folder.rpartition("/")[0]
+
+    elsewhere = Source("stages/source-1", "1", "1", (), rows=5, dead=0, shards=3)
+    assert {family(**one) for one in SHARED} == {family(), family(elsewhere)} == {family()}
+    others = [family(**one) for one in APART]
+    assert len({family(), *others}) == 1 + len(others)
 
 
 def test_a_family_holds_values_of_one_type() -> None:
     def folder(kind: pa.DataType) -> str:
         adds = pa.schema([pa.field("a", kind)])
-        keyed = Stage("a", ("question",), adds, {}, never, durable=True, family={"model": "m"})
+        family = Family({"model": "m"}, "a", lambda rows: [])
+        keyed = Stage("a", ("question",), adds, {}, never, durable=True, family=family)
         plan = make_plan("root", "x", SOURCE, QUESTIONS, [keyed])
         return plan.steps[0].folder.rpartition("/")[0]
 

@@ -1,6 +1,8 @@
 """Tests of pipeline.stages.probe: N + 1 rollouts a question, their gains, and refusals."""
 
 import asyncio
+import hashlib
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +59,10 @@ def test_the_gain_of_a_passage_is_the_uncertainty_that_it_takes_away() -> None:
     (made,) = run([row(NORTH, SOUTH)], generator)
     assert made["error"] is None
     assert made["gains"] == [0.25, -0.5]
+    contexts = ("", "\nContext:\nTitle\nnorth", "\nContext:\nsouth")
+    prompts = [f"User: Which wind?{context}\nAssistant:" for context in contexts]
     assert made["probes"] == {
+        "keys": [hashlib.sha256(json.dumps(p).encode()).hexdigest()[:24] for p in prompts],
         "nu0": 0.5,
         "nu": [0.25, 1.0],
         "steps": [2, 1, 3],
@@ -102,7 +107,7 @@ def test_under_the_free_rule_one_rollout_is_made_and_nothing_else_is_measured() 
     assert made["gains"] == [None, None] == made["probes"]["nu"]
     assert made["probes"]["free_rule"] is True
     assert made["probes"]["nu0"] == 0.5
-    for name in ("steps", "prompt_tokens", "answers", "u", "margins"):
+    for name in ("keys", "steps", "prompt_tokens", "answers", "u", "margins"):
         assert len(made["probes"][name]) == 1
 
 
@@ -187,7 +192,7 @@ def test_a_dead_question_comes_out_of_the_stage_with_stage_and_reason() -> None:
     assert [entry and entry["stage"] for entry in made["dead"].to_pylist()] == [None, "probe"]
     assert made["gains"].to_pylist() == [[0.25], None]
     # Two rollouts of 2 + 1 steps after prompts of 4 + 7 words; the dead question does not count.
-    assert dict(stage.counts(made)) == {"rollouts": 2, "tokens": 14}
+    assert dict(stage.counts(made)) == {"rollouts": 2, "taken_up": 0, "tokens": 14}
 
 
 def test_rollouts_that_were_ended_early_are_counted() -> None:
@@ -200,8 +205,9 @@ def test_rollouts_that_were_ended_early_are_counted() -> None:
     transform = Probe(settings, ScriptedGenerator(LONG))
     made = asyncio.run(run_stage(stage, transform, block))
     assert made["early_stopped"].to_pylist() == [[False, True], []]
-    # Steps 1 + 4 + 3 and 1; prompts of 4, 7, 6 and 4 words.
-    assert dict(stage.counts(made)) == {"early_stopped": 1, "rollouts": 4, "tokens": 30}
+    # Steps 1 + 4 + 3, prompts of 4, 7 and 6 words; the other question's rollout is the first one's.
+    expected = {"early_stopped": 1, "rollouts": 3, "taken_up": 0, "tokens": 25}
+    assert dict(stage.counts(made)) == expected
 
 
 def test_an_engine_that_is_lost_is_not_taken_for_a_refusal() -> None:

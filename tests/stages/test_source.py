@@ -319,8 +319,10 @@ def test_what_is_missing_is_refused_by_name(
     assert refusal(candidates=short) == f"{short}: has no line for question 'q3'"
     small = write("small.jsonl", CORPUS[1:])
     assert refusal(corpus=small) == f"{small}: has no passage 'a', named in {given.candidates}"
-    assert refusal(corpus="/gone/corpus.jsonl") == "/gone/corpus.jsonl: no such file"
-    assert refusal(questions="/gone/q.jsonl") == "/gone/q.jsonl: no such file"
+    assert refusal(corpus="/gone/corpus.jsonl") == "input.corpus: /gone/corpus.jsonl: no such file"
+    assert refusal(questions="/gone/q.jsonl") == "input.questions: /gone/q.jsonl: no such file"
+    assert refusal(candidates="/gone/c.jsonl") == "input.candidates: /gone/c.jsonl: no such file"
+    assert refusal(qrels="/gone/qrels.tsv") == "input.qrels: /gone/qrels.tsv: no such file"
     empty = write("empty.jsonl", [])
     assert refusal(questions=empty, split=None) == f"{empty}: holds no question"
     assert refusal(split="train").endswith("holds no question with metadata.split 'train'")

@@ -10,6 +10,7 @@ import pytest
 from pipeline import schema
 from pipeline.stages.stage import (
     ContractError,
+    Family,
     PlanError,
     Stage,
     Transform,
@@ -237,7 +238,7 @@ def test_a_stage_of_a_family_is_given_what_others_stored() -> None:
         adds=pa.schema([LENGTH]),
         depends_on={},
         build=lambda _: look,
-        family={"model": "m"},
+        family=Family({"model": "m"}, "length", lambda rows: []),
     )
     stored = pa.table({"length": pa.array([1], pa.int32())})
     for earlier in (None, stored):

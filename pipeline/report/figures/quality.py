@@ -79,7 +79,7 @@ def thresholds(found: pl.DataFrame) -> Figure:
         for panel, name in ((panels[0], "baseline_f1"), (panels[1], "baseline_tk")):
             if (level := own[name][0]) is not None:
                 panel.axhline(level, color=look.colour(line), linestyle=":", linewidth=1.2)
-    for panel, name in zip(panels, (QUALITY, "TK", "share without\nany passage"), strict=True):
+    for panel, name in zip(panels, (QUALITY, "TK", "share with\nnone admitted"), strict=True):
         panel.set_ylabel(name)
         spread.show(panel)
     panels[2].set(xlabel="threshold Tp (dotted: retrieval order at the same M)", ylim=(-0.03, 1.03))

@@ -1,0 +1,162 @@
+"""The answer to "which way of choosing evidence is best here?": the ranked ways, in words and as a
+table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from pipeline.report.sheets import UNDEFINED, Cell, Column, Sheet, mean, number, text
+from pipeline.report.standings import FOLDS, ORDERS
+from pipeline.report.words import VERDICTS, interval, verdict
+
+Row = Mapping[str, Any]
+_CONTROLS = {
+    "minus_same_size": "retrieval's prefix of the same size",
+    "minus_random": "random passages of the same size",
+}
+WIDE = ("minus the first row", "setting")
+"""Columns for which a terminal has no room."""
+NOTHING = "No way of choosing can be ranked: no question has golden answers."
+
+
+def sentences(ranked: pl.DataFrame) -> list[str]:
+    """What the rows of standings.frame of one data set, or of the average, say; the best first."""
+    rows = ranked.to_dicts()
+    return list(_sentences(rows)) if rows else [NOTHING]
+
+
+def sheet(name: str, title: str, ranked: pl.DataFrame) -> Sheet:
+    """The ways of choosing evidence, the best first."""
+    guarded = ranked["token_guard"].null_count() < len(ranked)
+    return Sheet(
+        name=name,
+        title=title,
+        note="A row a selector, M, and whether it only orders or also prunes. Where several "
+        "settings (Tp, gates) make up a row, each question is answered by the one that was best "
+        f"on other questions ({FOLDS} folds; the one picked most often is named), so the row does "
+        "not flatter itself; the order of the rows does. Means with 95% bootstrap intervals, "
+        "differences in F1 are paired, and with retrieval order at the same M; the picks are taken "
+        "as given. Beats controls: which of "
+        "the two of equal size it is above, retrieval's prefix and random passages. Selection "
+        "tokens: what models read and wrote to choose.",
+        columns=[
+            text("selector", "selector"),
+            text("way", "way"),
+            number("M", "top_m", "d"),
+            *([number("B", "token_guard", "d")] if guarded else []),
+            mean("F1", "f1"),
+            mean("minus retrieval order", "difference", "+.3f"),
+            Column("told", _told, numeric=False),
+            Column("beats controls", _above, numeric=False),
+            number("TK", "tk", ".0f"),
+            number("selection tokens", "selection_tokens", ",.0f"),
+            mean(WIDE[0], "minus_first", "+.3f"),
+            Column(WIDE[1], _setting, numeric=False),
+        ],
+        frame=ranked,
+    )
+
+
+def _above(row: Row) -> Cell:
+    return Cell(beats_controls(row) or UNDEFINED)
+
+
+def _setting(row: Row) -> Cell:
+    first, *others = (row["picked"] or UNDEFINED).split("), ")
+    return Cell(f"{first}), \N{HORIZONTAL ELLIPSIS}" if others else first)
+
+
+def _told(row: Row) -> Cell:
+    return Cell(UNDEFINED if row["difference"] is None else _told_of(row, "difference"))
+
+
+def _sentences(rows: Sequence[Row]) -> Iterator[str]:
+    best = rows[0]
+    paid = best["selection_tokens"]
+    cost = f" and {paid:,.0f} tokens that models read and wrote to choose" if paid else ""
+    yield (
+        f"Of {len(rows)} ways, {_name(best)} has the highest F1: {interval(best, 'f1')}. It costs "
+        f"{best['tk']:,.0f} prompt tokens a question{cost}."
+    )
+    if _plain(best):
+        yield "No way of choosing is ahead of retrieval order here."
+    else:
+        yield from _against_retrieval(best, next((row for row in rows if _plain(row)), None))
+    yield from _against_controls(best)
+    yield from _others(rows)
+
+
+def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
+    """The best way beside retrieval order at the same budget, and at its own best one."""
+    if best["difference"] is not None:
+        yield (
+            f"Beside retrieval order at the same M its F1 is {_told_of(best, 'difference')}: "
+            f"{interval(best, 'difference', '+.3f')}."
+        )
+    if plain is None:
+        return
+    gain = {
+        "gain": -plain["minus_first"],
+        "gain_low": -plain["minus_first_high"],
+        "gain_high": -plain["minus_first_low"],
+    }
+    told = _told_of(gain, "gain")
+    if plain["top_m"] != best["top_m"]:
+        yield (
+            f"Beside the best of retrieval order, M = {plain['top_m']} with {plain['f1']:.3f} at "
+            f"{plain['tk']:,.0f} tokens, it is {told}: {interval(gain, 'gain', '+.3f')}."
+        )
+    if told != "higher":
+        yield "So it is not shown here that choosing beats plain retrieval order."
+
+
+def _against_controls(best: Row) -> Iterator[str]:
+    for key, other in _CONTROLS.items():
+        if best[key] is not None:
+            yield (f"Beside {other} it is {_told_of(best, key)}: {interval(best, key, '+.3f')}.")
+
+
+def _others(rows: Sequence[Row]) -> Iterator[str]:
+    """How many are level with the first, and how all stand against retrieval order."""
+    others = rows[1:]
+    if others:
+        level = sum(row["minus_first_high"] >= 0 for row in others)
+        yield (
+            f"Not told apart from it: {level} of the {len(others)} others; the first of many owes "
+            "some of its lead to luck."
+        )
+    compared = [row for row in rows if row["difference"] is not None]
+    if compared:
+        told = [_told_of(row, "difference") for row in compared]
+        counts = ", ".join(f"{told.count(word)} {word}" for word in VERDICTS)
+        yield f"Beside retrieval order at the same M, of {len(compared)} that choose: {counts}."
+
+
+def beats_controls(row: Row) -> str | None:
+    """Which controls of equal size a row is above: "both", "prefix", "random" or "neither"; None
+    where it has none."""
+    above = {
+        name: _told_of(row, key) == VERDICTS[0]
+        for key, name in (("minus_same_size", "prefix"), ("minus_random", "random"))
+        if row[key] is not None
+    }
+    if not above:
+        return None
+    beaten = [name for name, is_above in above.items() if is_above]
+    return "both" if len(beaten) == 2 else (beaten or ["neither"])[0]
+
+
+def _plain(row: Row) -> bool:
+    """Whether it is retrieval order itself."""
+    return (row["selector"], row["way"]) == ("retriever", ORDERS)
+
+
+def _name(row: Row) -> str:
+    what = "retrieval order" if _plain(row) else f"{row['selector']} ({row['way']})"
+    guard = "" if row["token_guard"] is None else f", B = {row['token_guard']}"
+    return f"{what} at M = {row['top_m']}{guard}"
+
+
+def _told_of(row: Row, key: str) -> str:
+    return verdict(row[f"{key}_low"], row[f"{key}_high"])
