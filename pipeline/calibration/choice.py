@@ -56,8 +56,7 @@ class Choice:
     arm:             what to use: the winner, or the fallback's where nothing beats `against`.
     verdict:         the outcome in one sentence.
     winner:          best arm on all questions, None where none meets the target.
-    against:         the arm to beat: the baseline, or retrieval order within the budget of tokens
-                     that the baseline breaks.
+    against:         the arm to beat: the baseline, or the best of retrieval order for the target.
     fallback:        what is used where nothing beats that arm.
     in_sample_f1:    the winner's F1 on the questions that it won on (optimistic); NaN without one.
     in_sample_tokens: its prompt tokens, likewise.
@@ -111,14 +110,15 @@ def verdict(made: Choice, target: Target, baseline: str) -> str:
     best, against = made.winner, made.against
     meets = made.baseline_meets_target
     itself = "" if meets else f"; {baseline} itself does not meet the target"
+    rival = against if against == baseline else f"{against}, the best of retrieval order"
     if best is None:
         stays = f": {against} stays" if made.fallback.arm == against else ""
         return f"no arm meets the target ({wanted}){stays}{_instead(made)}"
     if beats(made, target):
-        return f"{best} beats {against} ({wanted}): {_found(made, target)}{itself}"
+        return f"{best} beats {rival} ({wanted}): {_found(made, target)}{itself}"
     looks = f"{best} looks best, yet {_found(made, target)}"
     why = "it is the best arm itself" if best == against else looks
-    return f"nothing beats {against} ({wanted}): {why}{itself}{_instead(made)}"
+    return f"nothing beats {rival} ({wanted}): {why}{itself}{_instead(made)}"
 
 
 def method(made: Choice) -> str:

@@ -6,8 +6,8 @@ The winner is taken only when that estimate beats the baseline with an interval 
 best of so many arms is more than luck gives (the folds share their picks, so the interval alone
 lets 6 to 7 of 100 tables of equal arms through, and with the second test 2 to 4), and when the
 estimate's mean meets the target too. Its interval's low end would ask for more than the target.
-Where it is not taken, the baseline is not thereby the best use of tokens: of retrieval order, the
-cheapest arm that is not told apart from the best stands in.
+Of a baseline in retrieval order the best length is the arm to beat. Where the winner is not taken,
+of retrieval order the cheapest arm that is not told apart from the best is.
 
 Shapes: A arms, Q questions, C resamples of one chunk.
 """
@@ -59,8 +59,9 @@ def choose(
 
     measured: as frames.arms makes it, every arm on every question. Leave out arms that nobody
               could use, such as the oracle.
-    baseline: the arm to beat; it also competes. Where it breaks a budget of tokens, the best of
-              `retrieval_order` (arms that only cut the retriever's list) within it stands in.
+    baseline: the arm to beat; it also competes. Where it is of `retrieval_order` (arms that only
+              cut the retriever's list), or breaks a budget of tokens, the best of those for the
+              target stands in: picked on all questions, so it is rather too hard to beat.
     retrieval_order: also what the fallback is chosen from; see Fallback.
 
     Equal arms are told apart by the other number, then by their order in the frame. ValueError of
@@ -68,8 +69,8 @@ def choose(
     """
     table = arm_table(measured, (baseline, *retrieval_order))
     order = [table.arms.index(name) for name in retrieval_order]
-    base = _standard(table, target, table.arms.index(baseline), order)
-    winner = _best(table, target)
+    asked = table.arms.index(baseline)
+    base, winner = _standard(table, target, asked, order), _best(table, target)
     found = _cross_validated(table, target, base, folds=folds, seed=seed, samples=samples)
     luck = _luck(table, target, base, seed=seed, samples=samples)
     mean = partial(bootstrap_mean, seed=seed, samples=samples)
@@ -83,7 +84,7 @@ def choose(
         in_sample_tokens=mean([] if winner is None else table.tokens_AQ[winner]),
         **vars(found),
         luck=luck,
-        baseline_meets_target=_meets(table, target, table.arms.index(baseline)),
+        baseline_meets_target=_meets(table, target, asked),
         questions=len(table.questions),
         unlabelled=table.unlabelled,
     )
@@ -92,12 +93,14 @@ def choose(
 
 
 def _standard(table: ArmTable, target: Target, asked: int, order: Collection[int]) -> int:
-    """The arm to beat: the one asked for, unless it breaks a budget of tokens."""
-    if target.kind != "tokens" or _meets(table, target, asked):
+    """The arm to beat: of retrieval order, if the one asked for is of it or breaks a budget of
+    tokens, the best for the target, so that no selector is taken for beating a weak M."""
+    broken = target.kind == "tokens" and not _meets(table, target, asked)
+    if asked not in order and not broken:
         return asked
     found = _best(table, target, among=order)
-    if found is not None:
-        return found
+    if found is not None or not broken:
+        return asked if found is None else found
     tokens_A = table.tokens_AQ.mean(axis=1)
     within = [a for a in range(len(table.arms)) if _meets(table, target, a)]
     shown = ", ".join(f"{table.arms[a]} ({tokens_A[a]:.1f})" for a in within) or "none"

@@ -15,7 +15,8 @@ from pipeline.cluster.errors import LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.progress import display
 
 POLL_SECONDS = 1.0
-POLL_SHARE = 0.1
+LONGEST_PAUSE_SECONDS = 60.0
+COUNTING = 0.1
 """Of the time, the most that counting finished shards may take: where a listing is slow (an object
 store, many thousand shards), it is asked for less often."""
 
@@ -74,15 +75,13 @@ def watch(
     with display(totals) as shown:
         thread.start()
         while True:
-            thread.join(pause)
+            _wait(thread, lost, pause, place)
             asked = time.monotonic()
             counts = done()
-            pause = max(POLL_SECONDS, (time.monotonic() - asked) / POLL_SHARE)
+            pause = min((time.monotonic() - asked) / COUNTING, LONGEST_PAUSE_SECONDS)
             shown.update(counts)
             if not thread.is_alive():
                 break
-            if lost.is_set():
-                raise LeaseLost(f"{place}: a lease was lost, so this driver stops")
             if counts != last:
                 last, last_change = counts, time.monotonic()
             elif time.monotonic() - last_change > seconds:
@@ -93,6 +92,19 @@ def watch(
                 )
     if failure:
         raise failure[0]
+
+
+def _wait(thread: threading.Thread, lost: threading.Event, seconds: float, place: str) -> None:
+    """Until the thread ends, or `seconds` are over and a poll; LeaseLost once `lost` is set."""
+    until = time.monotonic() + seconds
+    while True:
+        thread.join(POLL_SECONDS)
+        if not thread.is_alive():
+            return
+        if lost.is_set():
+            raise LeaseLost(f"{place}: a lease was lost, so this driver stops")
+        if time.monotonic() >= until:
+            return
 
 
 def _exhaust(data: Dataset, failure: list[BaseException]) -> None:

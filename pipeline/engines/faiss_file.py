@@ -6,6 +6,7 @@ id stands twice is never known.
 """
 
 import os
+from array import array
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,8 +94,8 @@ def read(path: Path, cfg: SearchConfig) -> Any:
         raise ModelNotFound(f"{path}: not a faiss index that can be read: {error}") from None
     if (lists := faiss.try_extract_index_ivf(index)) is not None:
         lists.nprobe = cfg.nprobe
-    if isinstance(index, faiss.IndexHNSW):
-        index.hnsw.efSearch = cfg.ef_search
+    if isinstance(graph := _searched(index), faiss.IndexHNSW):
+        graph.hnsw.efSearch = cfg.ef_search
     return index
 
 
@@ -134,7 +135,16 @@ def _kind(index: Any) -> str:
 
     if faiss.try_extract_index_ivf(index) is not None:
         return "ivf"
-    return "hnsw" if isinstance(index, faiss.IndexHNSW) else "flat"
+    return "hnsw" if isinstance(_searched(index), faiss.IndexHNSW) else "flat"
+
+
+def _searched(index: Any) -> Any:
+    """The index behind the transforms of its vectors."""
+    import faiss
+
+    while isinstance(index, faiss.IndexPreTransform):
+        index = faiss.downcast_index(index.index)
+    return index
 
 
 def _dimensions(cfg: EmbedderConfig) -> int:
@@ -159,10 +169,11 @@ def _sha256(path: str, size: int, changed_ns: int) -> str:
 @lru_cache(maxsize=1)
 def _bounds(path: str, size: int, changed_ns: int) -> NDArray[np.int64]:
     """Where each line that is not blank starts, and the file's end."""
-    starts, at = [], 0
+    starts, at = array("q"), 0
     with open(path, "rb") as file:
         for line in file:
             if not line.isspace():
                 starts.append(at)
             at += len(line)
-    return np.array([*starts, at], dtype=np.int64)
+    starts.append(at)
+    return np.frombuffer(starts, dtype=np.int64)

@@ -136,14 +136,18 @@ def test_where_the_baseline_breaks_the_budget_retrieval_order_within_it_stands_i
         measured(f1, tokens), target, baseline="base", retrieval_order=order, seed=1, samples=200
     )
     assert (found.arm, found.against) == ("top3", "top3") and not found.baseline_meets_target
-    assert found.verdict.startswith("nothing beats top3 (at most 150 prompt tokens)")
+    assert found.verdict.startswith(
+        "nothing beats top3, the best of retrieval order (at most 150 prompt tokens)"
+    )
     assert found.verdict.endswith("base itself does not meet the target")
     f1["ig"] = [value - 0.0625 for value in base]
     found = choose(
         measured(f1, tokens), target, baseline="base", retrieval_order=order, seed=1, samples=200
     )
     assert (found.arm, found.gain.value) == ("ig", 0.0625)  # over top3, not over base
-    assert found.verdict.startswith("ig beats top3 (at most 150 prompt tokens)")
+    assert found.verdict.startswith(
+        "ig beats top3, the best of retrieval order (at most 150 prompt tokens)"
+    )
     assert found.verdict.endswith("base itself does not meet the target")
 
 
@@ -173,12 +177,27 @@ def test_where_nothing_wins_the_cheapest_of_retrieval_order_that_is_as_good_is_t
     # top1 loses .5 on one question of four and gains .5 on another: a mean difference of 0.
     base = [0.5, 0.5, 0.25, 0.75] * 6
     found = kept({"base": base, "top3": base, "top1": [1.0, 0.0, 0.25, 0.75] * 6})
-    assert (found.arm, found.winner, found.against) == ("top1", "top1", "base")
+    assert (found.arm, found.winner, found.against) == ("top1", "top1", "top1")
     assert found.fallback.arm == found.fallback.best == "top1"
-    assert found.verdict.endswith(
-        "; taken: top1 (100.0 prompt tokens), the best of retrieval order, with none cheaper that "
-        "is as good"
+    assert found.verdict == (
+        "nothing beats top1, the best of retrieval order (the best F1): it is the best arm itself"
     )
+
+
+def test_an_arm_that_beats_only_a_weak_length_of_retrieval_order_is_not_taken() -> None:
+    # ig is far above five passages and not told apart from one, which costs a sixth of it.
+    rng = np.random.default_rng(3)
+    top1 = rng.random(100)
+    f1 = {"base": (top1 - 0.2).tolist(), "top1": top1.tolist()}
+    f1["ig"] = (top1 + rng.normal(0, 0.1, 100) + 0.001).tolist()
+    frame = measured(f1, {"base": 800, "top1": 100, "ig": 600})
+    order = ["base", "top1"]
+    found = choose(frame, BEST, baseline="base", retrieval_order=order, seed=1, samples=400)
+    assert (found.arm, found.against) == ("top1", "top1")
+    f1["ig"] = [value + 0.1 for value in f1["ig"]]
+    frame = measured(f1, {"base": 800, "top1": 100, "ig": 600})
+    found = choose(frame, BEST, baseline="base", retrieval_order=order, seed=1, samples=400)
+    assert (found.arm, found.against) == ("ig", "top1")
 
 
 def test_what_is_told_apart_from_the_best_of_retrieval_order_is_not_taken_for_its_price() -> None:

@@ -93,6 +93,7 @@ def test_under_l2_the_nearest_is_first_and_its_score_minus_the_squared_distance(
         ("IVF2,Flat", {"nprobe": 2}, "nprobe"),
         ("RR64,IVF2,Flat", {"nprobe": 2}, "nprobe"),
         ("HNSW8", {"ef_search": 16}, "ef_search"),
+        ("RR64,HNSW8", {"ef_search": 16}, "ef_search"),
     ],
 )
 def test_every_kind_is_searched_with_the_settings_that_count_for_it(
