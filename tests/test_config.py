@@ -19,6 +19,7 @@ from pipeline.config import (
     Frozen,
     GeneratorConfig,
     InputConfig,
+    NightlyConfig,
     OfflineIgpConfig,
     ProbeConfig,
     RetrieverConfig,
@@ -38,6 +39,7 @@ KINDS: dict[str, type[Frozen]] = {
     "sweep": SweepConfig,
     "export": ExportConfig,
     "audit": AuditConfig,
+    "nightly_eval": NightlyConfig,
 }
 # A file for the user's own data leaves these to the command line, with a line "# key: ...".
 PATHS = {
@@ -49,12 +51,14 @@ PATHS = {
     "sweep": (),
     "export": ("run", "output"),
     "audit": ("run",),
+    "nightly_eval": ("input.questions", "retriever.index"),
 }
 FILES = sorted(CONF.glob("*/*.yaml"))
 # What decides the numbers must stand in the file (spec/igp.md), never as a hidden default.
 MEASURED = ("generator.dtype", "probe.template", "probe.top_k", "probe.max_tokens")
 EXPLICIT = {
     "offline_igp": (*MEASURED, "selection.threshold", "selection.empty_context"),
+    "nightly_eval": (*MEASURED, "selection.threshold", "selection.empty_context"),
     "evaluate": (*MEASURED, "arms.top_m", "arms.empty_context"),
     "sweep": (*MEASURED, "sweep.thresholds", "sweep.empty_context"),
 }

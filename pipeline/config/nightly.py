@@ -49,7 +49,9 @@ class GateConfig(Frozen):
         None, description="a frozen baseline in place of night: scores.parquet of a night, kept"
     )
     arm: str | None = Field(None, description="arm that is compared; null: the policy under test")
-    tolerances: TolerancesConfig = Field(default_factory=TolerancesConfig)
+    tolerances: TolerancesConfig = Field(
+        default_factory=TolerancesConfig, description="how much worse is too much"
+    )
     level: float = Field(
         0.95, gt=0, lt=1, description="of the paired bootstrap interval over common questions"
     )
@@ -124,9 +126,9 @@ class MlflowConfig(SinkConfig):
 class SinksConfig(Frozen):
     """Where a finished night is told to; none unless given."""
 
-    pushgateway: PushgatewayConfig | None = None
-    webhook: WebhookConfig | None = None
-    mlflow: MlflowConfig | None = None
+    pushgateway: PushgatewayConfig | None = Field(None, description="Prometheus Pushgateway")
+    webhook: WebhookConfig | None = Field(None, description="JSON POST")
+    mlflow: MlflowConfig | None = Field(None, description="MLflow tracking server")
 
 
 class NightlyConfig(OfflineIgpConfig):

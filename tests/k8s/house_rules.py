@@ -5,15 +5,18 @@ from collections.abc import Iterator
 
 from pipeline.cluster.errors import Infeasible
 from pipeline.cluster.preflight import check
-from pipeline.config import Frozen, OfflineIgpConfig, PoolConfig
+from pipeline.config import Frozen, NightlyConfig, OfflineIgpConfig, PoolConfig
 from pipeline.loading import ConfigError, load
 from tests.k8s.manifests import REPOSITORY, Object, Ray, containers, quantity
 from tests.k8s.operator_rules import Rule
 from tests.k8s.versions import pins
 
-CONFIGS: dict[str, type[Frozen]] = {"jobs/offline_igp.py": OfflineIgpConfig}
+CONFIGS: dict[str, type[Frozen]] = {
+    "jobs/offline_igp.py": OfflineIgpConfig,
+    "jobs/nightly_eval.py": NightlyConfig,
+}
 """The config of every job that an entrypoint may name."""
-PLANNED = ("jobs/nightly_eval.py", "jobs/precompute_contexts.py")
+PLANNED = ("jobs/precompute_contexts.py",)
 """Jobs that overlays name before they are written: script, config and pools are not checked yet."""
 SHELL = re.compile(r"[&|;<>$`()'\"\\*?\n]")
 ALPHA = ("networkPolicy", "tlsOptions", "historyServerOptions")

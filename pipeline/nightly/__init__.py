@@ -1,0 +1,1 @@
+"""Nightly evaluations: dates, baselines, the gate, the trend, and where they are told to."""
