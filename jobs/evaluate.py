@@ -8,7 +8,7 @@ import sys
 from pipeline import driver
 from pipeline.config import DatasetConfig, EvaluateConfig
 from pipeline.engines import indexes
-from pipeline.report import terminal
+from pipeline.report import generators, terminal
 from pipeline.report.calls import spared
 from pipeline.report.finished import Finished, open_run
 from pipeline.report.write import build, write_report
@@ -18,7 +18,8 @@ from pipeline.runs.storage import Storage
 def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     """The job; its exit code."""
     runs: list[Finished] = []
-    beside = [open_run(one.name, folder) for one in cfg.datasets for folder in one.beside]
+    model = cfg.generator.model
+    beside = [run for one in cfg.datasets for run in generators.beside(one, model)]
     code = driver.DONE
     for dataset in cfg.datasets:
         print(f"== {dataset.name}", flush=True)

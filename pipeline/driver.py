@@ -30,7 +30,7 @@ from pipeline.stages import plan as plans
 from pipeline.stages import source as sources
 from pipeline.stages.arms import ArmError
 from pipeline.stages.forecast import forecast
-from pipeline.stages.manifest import manifest
+from pipeline.stages.manifest import manifest, name_siblings
 from pipeline.stages.plan import Plan
 from pipeline.stages.stage import PlanError, Stage
 
@@ -212,12 +212,13 @@ def redrive_run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
 
 
 def _close(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> int:
-    """The end of a run whose shards are done: what it rests on is checked, then the metrics, the
-    table and, where not too many died, `_SUCCESS`; the exit code."""
+    """The end of a run whose shards are done: what it rests on is checked and named, then the
+    metrics, the table and, where not too many died, `_SUCCESS`; the exit code."""
     sources.check_unchanged(plan.source)
     _check_same(plan, build.stages(cfg))
     if left := plan.missing(storage)[plan.rows_folder]:
         raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
+    name_siblings(plan, storage)
     code = _conclude(plan, cfg, _metrics(plan, cfg, storage), "")
     if code == DONE:
         storage.write_bytes(f"{plan.run_folder}/{SUCCESS}", b"")

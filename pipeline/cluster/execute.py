@@ -45,10 +45,16 @@ class GroupActor:
     """
 
     def __init__(
-        self, plan: Plan, steps: Sequence[Step], cfg: OfflineIgpConfig, redrive: bool
+        self,
+        plan: Plan,
+        steps: Sequence[Step],
+        cfg: OfflineIgpConfig,
+        maps: Mapping[str, str],
+        redrive: bool,
     ) -> None:
         self._plan = plan
-        self._worker = Worker(plan.root, steps, Engines(cfg), Recorder(), redrive=redrive)
+        engines = Engines(cfg)
+        self._worker = Worker(plan.root, steps, engines, Recorder(), maps=maps, redrive=redrive)
 
     async def __call__(self, block: pa.Table) -> AsyncIterator[pa.Table]:
         """The block with the group's columns added."""
@@ -70,6 +76,7 @@ def execute(
     run stopped. Ray is shut down in the end if it was started here.
     """
     storage = Storage(plan.root)
+    known.sweep(storage, plan.families)
     missing = redrive.unsettled(plan, storage) if again is None else again.folders
     todo = sorted(missing[plan.rows_folder])
     if not todo:
@@ -77,7 +84,8 @@ def execute(
     storage.delete(f"{plan.run_folder}/{ENGINE_DEATH}")
     families = {folder: each for folder, each in plan.families.items() if missing[folder]}
     # Ray sets a SIGTERM handler of its own when it starts: ours comes after.
-    with known.mapped(storage, families), session.connected(), sigterm_raises():
+    with known.mapped(storage, families) as maps, session.connected(), sigterm_raises():
+        plans.count_damaged(plan, maps, Recorder())
         pools = _pools(plan, cfg, missing)
         preflight.check(pools, session.nodes())
         say(
@@ -86,7 +94,8 @@ def execute(
             pools=", ".join(preflight.describe(*item) for item in pools.items()),
             note="loading a model takes up to a minute or more before the first shard",
         )
-        data = _dataset(plan, cfg, pools, todo, again)
+        paths = {folder: one.path for folder, one in maps.items()}
+        data = _dataset(plan, cfg, pools, todo, paths, again)
         done, totals = _progress(plan, storage, again)
         try:
             session.watch(
@@ -165,6 +174,7 @@ def _dataset(
     cfg: OfflineIgpConfig,
     pools: dict[str, PoolConfig],
     todo: Sequence[int],
+    maps: Mapping[str, str],
     again: Redrive | None,
 ) -> Dataset:
     context = DataContext.get_current()
@@ -194,7 +204,7 @@ def _dataset(
     for (_, steps), pool in zip(plans.groups(plan), pools.values(), strict=True):
         data = data.map_batches(
             GroupActor,
-            fn_constructor_args=(plan, steps, cfg, again is not None),
+            fn_constructor_args=(plan, steps, cfg, maps, again is not None),
             compute=ActorPoolStrategy(
                 size=pool.size, max_tasks_in_flight_per_actor=2 * pool.shards_in_flight
             ),

@@ -40,7 +40,9 @@ class ChooseConfig(Frozen):
         "`value` or more",
     )
     value: float | None = Field(None, description="of target tokens and quality")
-    baseline: str = Field(description="arm to beat, such as 'igp'; of 'retriever M5' and the like the best length")
+    baseline: str = Field(
+        description="arm to beat; for 'retriever M5' and the like the best M of that order"
+    )
     folds: int = Field(5, ge=2, description="folds of the cross-validation, by question")
 
     @model_validator(mode="after")

@@ -48,7 +48,8 @@ def commit(model: str, revision: str, *, key: str) -> str:
 def describe(
     cfg: GeneratorConfig, *, needs_chat: bool, section: str = "generator"
 ) -> dict[str, Any]:
-    """Model hash or pinned commit, end tokens, engine version and settings, for fingerprints.
+    """Model hash or pinned commit, end tokens, versions of the engine and of the library that
+    tokenises, and settings, for fingerprints.
 
     `runtime` stays out: it changes how fast the model speaks, not what it says. So do the names
     of model and revision, for which the hash or commit stands.
@@ -70,7 +71,8 @@ def describe(
     if needs_chat:
         _check_chat(cfg, tokenizer)
     _check_window(cfg, section)
-    return {**described, "stop_tokens": tokenizer.stop_tokens}
+    tokenises = version("transformers", key=f"{section}'s tokenizer")
+    return {**described, "tokenizer": tokenises, "stop_tokens": tokenizer.stop_tokens}
 
 
 def _served(cfg: GeneratorConfig, section: str) -> dict[str, Any]:

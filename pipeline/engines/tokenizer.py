@@ -1,6 +1,7 @@
 """The generator's tokenizer: raw prompts, the chat template, and what ends an answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from jinja2 import TemplateError
@@ -17,6 +18,9 @@ class HfTokenizer:
     config and its tokenizer, and of the special token that the chat template writes after an
     assistant's message; `generator.stop_tokens` replaces that list. ModelNotFound when the
     model or one of the named tokens does not exist.
+
+    A chat template is told `generator.chat_date`, never the real day, so equal prompts give equal
+    ids on any day.
     """
 
     def __init__(self, cfg: GeneratorConfig) -> None:
@@ -29,7 +33,8 @@ class HfTokenizer:
                 f"generator.model {cfg.model!r}: neither a local folder with a tokenizer that can "
                 f"be used nor reachable on the Hugging Face hub ({first_line(error)})"
             ) from None
-        self._model, self._chat_date = cfg.model, cfg.chat_date
+        self._model = cfg.model
+        self._today = {"date_string": cfg.chat_date, "strftime_now": _clock(cfg.chat_date)}
         self._bos = self._literal_bos(cfg)
         self.stop_ids = self._stop_ids(cfg)
 
@@ -50,7 +55,7 @@ class HfTokenizer:
         if not self.has_chat_template:
             raise Refusal(f"model {self._model!r} has no chat template: use a literal template")
         text = self._hf.apply_chat_template(
-            prompt, tokenize=False, add_generation_prompt=True, date_string=self._chat_date
+            prompt, tokenize=False, add_generation_prompt=True, **self._today
         )
         return self.ids(text)
 
@@ -102,7 +107,7 @@ class HfTokenizer:
         marker = "\N{SNOWMAN}answer\N{SNOWMAN}"
         turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": marker}]
         try:
-            text = self._hf.apply_chat_template(turn, tokenize=False)
+            text = self._hf.apply_chat_template(turn, tokenize=False, **self._today)
         except TemplateError as error:
             raise ModelNotFound(
                 f"generator.model {cfg.model!r}: its chat template cannot be used "
@@ -110,6 +115,15 @@ class HfTokenizer:
             ) from None
         tail = self.ids(text.partition(marker)[2])
         return next((i for i in tail if i in self._hf.all_special_ids), None)
+
+
+def _clock(chat_date: str) -> Callable[[str], str]:
+    """`strftime_now` of chat templates, at midnight of a date like "26 Jul 2024"; of any other
+    text that text itself, whatever the format."""
+    try:
+        return datetime.strptime(chat_date, "%d %b %Y").strftime
+    except ValueError:
+        return lambda format: chat_date
 
 
 def text_config(cfg: GeneratorConfig) -> Any:

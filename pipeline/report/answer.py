@@ -6,24 +6,27 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.report.comparisons import BASELINE, CONTROLS, FIRST
 from pipeline.report.sheets import UNDEFINED, Cell, Column, Sheet, mean, number, text
-from pipeline.report.standings import FOLDS, ORDERS
+from pipeline.report.standings import FOLDS, RANKS, RETRIEVER
 from pipeline.report.words import VERDICTS, interval, verdict
 
 Row = Mapping[str, Any]
-_CONTROLS = {
-    "minus_same_size": "retrieval's prefix of the same size",
-    "minus_random": "random passages of the same size",
-}
 WIDE = ("minus the first row", "setting")
 """Columns for which a terminal has no room."""
 NOTHING = "No way of choosing can be ranked: no question has golden answers."
 
 
-def sentences(ranked: pl.DataFrame) -> list[str]:
-    """What the rows of standings.frame of one data set, or of the average, say; the best first."""
+UNLABELLED = "Left out of this, since no question has golden answers: {}."
+
+
+def sentences(ranked: pl.DataFrame, left_out: Sequence[str] = ()) -> list[str]:
+    """What the rows of standings.frame of one data set, or of the average, say; the best first, and
+    at the end which data sets the average leaves out."""
     rows = ranked.to_dicts()
-    return list(_sentences(rows)) if rows else [NOTHING]
+    if not rows:
+        return [NOTHING]
+    return [*_sentences(rows), *([UNLABELLED.format(", ".join(left_out))] if left_out else [])]
 
 
 def sheet(name: str, title: str, ranked: pl.DataFrame) -> Sheet:
@@ -32,26 +35,26 @@ def sheet(name: str, title: str, ranked: pl.DataFrame) -> Sheet:
     return Sheet(
         name=name,
         title=title,
-        note="A row a selector, M, and whether it only orders or also prunes. Where several "
+        note="A row a selector, budget, and whether it only ranks or also prunes. Where several "
         "settings (Tp, gates) make up a row, each question is answered by the one that was best "
         f"on other questions ({FOLDS} folds; the one picked most often is named), so the row does "
         "not flatter itself; the order of the rows does. Means with 95% bootstrap intervals, "
-        "differences in F1 are paired, and with retrieval order at the same M; the picks are taken "
-        "as given. Beats controls: which of "
+        "differences in F1 are paired, and with retrieval order under the same budget, the verdict "
+        "is on that one; the picks are taken as given. Beats controls: which of "
         "the two of equal size it is above, retrieval's prefix and random passages. Selection "
         "tokens: what models read and wrote to choose.",
         columns=[
             text("selector", "selector"),
-            text("way", "way"),
+            text("selection", "selection"),
             number("M", "top_m", "d"),
             *([number("B", "token_guard", "d")] if guarded else []),
             mean("F1", "f1"),
-            mean("minus retrieval order", "difference", "+.3f"),
-            Column("told", _told, numeric=False),
+            mean("minus retrieval order", BASELINE, "+.3f"),
+            Column("verdict", _verdict, numeric=False),
             Column("beats controls", _above, numeric=False),
             number("TK", "tk", ".0f"),
             number("selection tokens", "selection_tokens", ",.0f"),
-            mean(WIDE[0], "minus_first", "+.3f"),
+            mean(WIDE[0], FIRST, "+.3f"),
             Column(WIDE[1], _setting, numeric=False),
         ],
         frame=ranked,
@@ -67,8 +70,8 @@ def _setting(row: Row) -> Cell:
     return Cell(f"{first}), \N{HORIZONTAL ELLIPSIS}" if others else first)
 
 
-def _told(row: Row) -> Cell:
-    return Cell(UNDEFINED if row["difference"] is None else _told_of(row, "difference"))
+def _verdict(row: Row) -> Cell:
+    return Cell(UNDEFINED if row[BASELINE] is None else _told_of(row, BASELINE))
 
 
 def _sentences(rows: Sequence[Row]) -> Iterator[str]:
@@ -89,22 +92,22 @@ def _sentences(rows: Sequence[Row]) -> Iterator[str]:
 
 def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
     """The best way beside retrieval order at the same budget, and at its own best one."""
-    if best["difference"] is not None:
+    if best[BASELINE] is not None:
         yield (
-            f"Beside retrieval order at the same M its F1 is {_told_of(best, 'difference')}: "
-            f"{interval(best, 'difference', '+.3f')}."
+            f"Beside retrieval order under the same budget its F1 is {_told_of(best, BASELINE)}: "
+            f"{interval(best, BASELINE, '+.3f')}."
         )
     if plain is None:
         return
     gain = {
-        "gain": -plain["minus_first"],
-        "gain_low": -plain["minus_first_high"],
-        "gain_high": -plain["minus_first_low"],
+        "gain": -plain[FIRST],
+        "gain_low": -plain[f"{FIRST}_high"],
+        "gain_high": -plain[f"{FIRST}_low"],
     }
     told = _told_of(gain, "gain")
-    if plain["top_m"] != best["top_m"]:
+    if any(plain[name] != best[name] for name in ("top_m", "token_guard")):
         yield (
-            f"Beside the best of retrieval order, M = {plain['top_m']} with {plain['f1']:.3f} at "
+            f"Beside the best of retrieval order, {_budget(plain)} with {plain['f1']:.3f} at "
             f"{plain['tk']:,.0f} tokens, it is {told}: {interval(gain, 'gain', '+.3f')}."
         )
     if told != "higher":
@@ -112,34 +115,38 @@ def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
 
 
 def _against_controls(best: Row) -> Iterator[str]:
-    for key, other in _CONTROLS.items():
-        if best[key] is not None:
-            yield (f"Beside {other} it is {_told_of(best, key)}: {interval(best, key, '+.3f')}.")
+    for one in CONTROLS:
+        if best[one.column] is not None:
+            told = _told_of(best, one.column)
+            yield f"Beside {one.words} it is {told}: {interval(best, one.column, '+.3f')}."
 
 
 def _others(rows: Sequence[Row]) -> Iterator[str]:
     """How many are level with the first, and how all stand against retrieval order."""
     others = rows[1:]
     if others:
-        level = sum(row["minus_first_high"] >= 0 for row in others)
+        level = sum(row[f"{FIRST}_high"] >= 0 for row in others)
         yield (
             f"Not told apart from it: {level} of the {len(others)} others; the first of many owes "
             "some of its lead to luck."
         )
-    compared = [row for row in rows if row["difference"] is not None]
+    compared = [row for row in rows if row[BASELINE] is not None]
     if compared:
-        told = [_told_of(row, "difference") for row in compared]
+        told = [_told_of(row, BASELINE) for row in compared]
         counts = ", ".join(f"{told.count(word)} {word}" for word in VERDICTS)
-        yield f"Beside retrieval order at the same M, of {len(compared)} that choose: {counts}."
+        yield (
+            f"Beside retrieval order under the same budget, of {len(compared)} that choose: "
+            f"{counts}."
+        )
 
 
 def beats_controls(row: Row) -> str | None:
     """Which controls of equal size a row is above: "both", "prefix", "random" or "neither"; None
     where it has none."""
     above = {
-        name: _told_of(row, key) == VERDICTS[0]
-        for key, name in (("minus_same_size", "prefix"), ("minus_random", "random"))
-        if row[key] is not None
+        one.short: _told_of(row, one.column) == VERDICTS[0]
+        for one in CONTROLS
+        if row[one.column] is not None
     }
     if not above:
         return None
@@ -149,13 +156,17 @@ def beats_controls(row: Row) -> str | None:
 
 def _plain(row: Row) -> bool:
     """Whether it is retrieval order itself."""
-    return (row["selector"], row["way"]) == ("retriever", ORDERS)
+    return (row["selector"], row["selection"]) == (RETRIEVER, RANKS)
 
 
 def _name(row: Row) -> str:
-    what = "retrieval order" if _plain(row) else f"{row['selector']} ({row['way']})"
+    what = "retrieval order" if _plain(row) else f"{row['selector']} ({row['selection']})"
+    return f"{what} at {_budget(row)}"
+
+
+def _budget(row: Row) -> str:
     guard = "" if row["token_guard"] is None else f", B = {row['token_guard']}"
-    return f"{what} at M = {row['top_m']}{guard}"
+    return f"M = {row['top_m']}{guard}"
 
 
 def _told_of(row: Row, key: str) -> str:

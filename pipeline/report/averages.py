@@ -15,7 +15,8 @@ import polars as pl
 
 from pipeline.core import cost
 from pipeline.report import resampled
-from pipeline.report.evaluation import CONTROLS, DECLARED, NUMBERS
+from pipeline.report.comparisons import BASELINE, CONTROLS, UNGATED
+from pipeline.report.evaluation import DECLARED, NUMBERS
 from pipeline.report.measured import Floats, Measured
 
 AVERAGE = "Avg."
@@ -52,11 +53,13 @@ def averages(
 
 def _pairs(arms: pl.DataFrame) -> dict[str, dict[str, str]]:
     """By the name of a difference: the arm that is taken from each arm which has one."""
-    baselines = arms.filter(pl.col("baseline").is_not_null()).select("arm", "baseline")
-    made = {"difference": dict(baselines.iter_rows())}
-    for kind, name in CONTROLS.items():
-        copies = arms.filter(pl.col("kind") == kind).select("control_of", "arm")
-        made[name] = dict(copies.iter_rows())
+    made = {
+        column: dict(arms.select("arm", name).drop_nulls().iter_rows())
+        for column, name in ((BASELINE, "baseline"), (UNGATED, "ungated"))
+    }
+    for one in CONTROLS:
+        copies = arms.filter(pl.col("kind") == one.kind).select("control_of", "arm")
+        made[one.column] = dict(copies.iter_rows())
     return made
 
 

@@ -1,6 +1,6 @@
 """What a run cost, and what it would have cost without sharing: frames of tokens and seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from pipeline.core import cost
 from pipeline.report.finished import Finished
 from pipeline.schema import REPAIRS
 
+_SHARING = ("calls", "settings", "naive", "made", "taken_up")
+_CALLS = ("rollouts", "taken_up", "prompts", "generated")
+
 
 def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
     """A row a data set and durable stage: rows, seconds, tokens, and both a question.
@@ -18,7 +21,8 @@ def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
     Seconds are those of the making of the stage's parts, waiting for a busy engine included. A
     part that several runs share is counted in each of them; tokens are null for a stage without.
     `refused` counts the questions that the stage could not serve: they died, or have no such score
-    where no arm needs it.
+    where no arm needs it. `rollouts`, `generated` and tokens are of what was made; `taken_up` are
+    the rollouts found in another plan, null for a stage without.
     """
     rows = []
     for run in runs:
@@ -31,60 +35,67 @@ def ledger(runs: Sequence[Finished]) -> pl.DataFrame:
                     "seconds": float(counted["seconds"]),
                     "refused": counted.get("dead", 0) + counted.get("unmeasured", 0),
                     "tokens": counted.get("tokens"),
-                    "rollouts": counted.get("rollouts"),
-                    "prompts": counted.get("prompts"),
-                    "generated": counted.get("generated"),
+                    **{name: counted.get(name) for name in _CALLS},
                 }
             )
     schema: dict[str, Any] = {
         **dict.fromkeys(("dataset", "stage"), pl.String),
         "rows": pl.Int64,
         "seconds": pl.Float64,
-        **dict.fromkeys(("refused", "tokens", "rollouts", "prompts", "generated"), pl.Int64),
+        **dict.fromkeys(("refused", "tokens", *_CALLS), pl.Int64),
     }
     per = [(pl.col(n) / pl.col("rows")).alias(f"{n}_per_question") for n in ("seconds", "tokens")]
     return pl.DataFrame(rows, schema=schema, strict=False).with_columns(per)
 
 
 def sharing(runs: Sequence[Finished]) -> pl.DataFrame:
-    """A row a data set and kind of model call: how many a naive pipeline makes, how many we made.
+    """A row a data set and kind of model call: how many a naive pipeline makes, how many distinct
+    ones were made here, and how many were taken up from other plans.
 
     Answers: an arm and question each (the oracle asks once a candidate), against the distinct
-    prompts of the questions. Rollouts: N + 1 a question for each (K, MT) of the arms by IG,
-    against those of the one probe pass.
+    prompts. Rollouts: N + 1 a question for each (K, MT) of the arms by IG, against the distinct
+    ones of the one probe pass. What was made and taken up is as the stages counted it, null where
+    they did not.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
-        asked, answered, rollouts = _calls(run)
-        settings = {"answers": len(run.arms), "rollouts": len(_ig_settings(run)) or 1}
-        made = {"answers": answered, "rollouts": rollouts}
-        naive = {"answers": asked, "rollouts": rollouts * settings["rollouts"]}
+        asked, rollouts = _calls(run)
+        settings = len(_ig_settings(run)) or 1
+        counted = run.metrics.get("ledger", {})
+        probe, answers = counted.get("probe", {}), counted.get("answer", {})
+        found = [
+            ("answers", len(run.arms), asked, *_made(answers, "generated", "prompts")),
+            ("rollouts", settings, rollouts * settings, *_made(probe, "rollouts")),
+        ]
         rows.extend(
-            {
-                "dataset": run.dataset,
-                "calls": calls,
-                "settings": settings[calls],
-                "naive": naive[calls],
-                "made": made[calls],
-            }
-            for calls in made
-            if made[calls]
+            {"dataset": run.dataset, **dict(zip(_SHARING, row, strict=True))}
+            for row in found
+            if row[2]
         )
-    counts = dict.fromkeys(("settings", "naive", "made"), pl.Int64)
-    return pl.DataFrame(rows, schema={"dataset": pl.String, "calls": pl.String, **counts})
+    schema = {"dataset": pl.String, **dict.fromkeys(_SHARING, pl.Int64), "calls": pl.String}
+    return pl.DataFrame(rows, schema=schema, strict=False)
 
 
-def _calls(run: Finished) -> tuple[int, int, int]:
-    """(prompts asked for by all arms, distinct ones answered, rollouts) over the run's rows."""
-    asked = answered = rollouts = 0
-    columns = ("arms.list.element.prompt_id", "answers.list.element.prompt_id", "probes.steps")
-    for part in run.parts(columns):
+def _made(
+    counted: Mapping[str, float], name: str, whole: str | None = None
+) -> tuple[float | None, float | None]:
+    """(calls made, taken up) as a stage counted them. Parts from before rollouts could be taken up
+    do not count any."""
+    made = counted.get(name)
+    if made is None:
+        return None, None
+    return made, counted.get("taken_up", 0) if whole is None else counted[whole] - made
+
+
+def _calls(run: Finished) -> tuple[int, int]:
+    """(prompts asked for by all arms, rollouts) over the run's rows."""
+    asked = rollouts = 0
+    for part in run.parts(("arms.list.element.prompt_id", "probes.steps")):
         prompt_ids = pc.struct_field(part["arms"].combine_chunks().flatten(), "prompt_id")
         asked += len(prompt_ids) - prompt_ids.null_count
-        answered += len(part["answers"].combine_chunks().flatten())
         if "probes" in part.column_names:
             rollouts += len(pc.struct_field(part["probes"].combine_chunks(), "steps").flatten())
-    return asked, answered, rollouts
+    return asked, rollouts
 
 
 def _ig_settings(run: Finished) -> set[tuple[int, int]]:

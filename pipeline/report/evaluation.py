@@ -5,17 +5,18 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.report.comparisons import BASELINE, CONTROLS, UNGATED, ungated
 from pipeline.report.finished import Finished
-from pipeline.report.resampled import PARTS
 from pipeline.report.resampled import columns as mean_columns
+from pipeline.report.resampled import schema as mean_schema
 from pipeline.stages.arms import prunes, replays, threshold
 
 MEANS = {
     "f1": "f1",
     "em": "em",
     "sub_em": "sub_em",
-    "f1_minus_baseline": "difference",
-    "f1_minus_ungated": "minus_ungated",
+    "f1_minus_baseline": BASELINE,
+    "f1_minus_ungated": UNGATED,
     "wrong": "wrong",
     "ndcg": "ndcg",
     "ndcg_candidates": "ndcg_candidates",
@@ -34,7 +35,6 @@ NUMBERS = {
     "evidence_size": "evidence_size",
     "refusal_share_without_evidence": "refused_without_evidence",
 }
-CONTROLS = {"same_size": "minus_same_size", "random_same_size": "minus_random"}
 PAPER = {
     **{"f1": "F1", "f1_low": "F1_low", "f1_high": "F1_high"},
     **{"tk": "TK", "nte": "NTE", "empty_share": "none admitted"},
@@ -48,15 +48,17 @@ def arms(runs: Sequence[Finished]) -> pl.DataFrame:
     A mean x comes as x, x_low, x_high, x_n, x_undefined; null is undefined. `difference` is F1
     minus that of retrieval order under the same budget, `minus_same_size` and `minus_random` F1
     minus those of the arm's controls of equal size, `minus_ungated` F1 minus that of the arm that
-    differs in the gate on NU(q) alone, all paired. `threshold` is -inf where an arm only reorders.
+    differs in the gate on NU(q) alone, which `ungated` names, all paired. `threshold` is -inf where
+    an arm only reorders.
     `replayed` arms take IG under a smaller K or MT than the probe's; `bare` ones have no gate, no
     penalty for near-duplicates and no rule for refusals.
     """
-    rows = [
-        {"dataset": run.dataset, **_declared(declared, run), **_measured(measured)}
-        for run in runs
-        for declared, measured in zip(run.arms, run.metrics["arms"], strict=True)
-    ]
+    rows = []
+    for run in runs:
+        others = ungated(run.arms)
+        for declared, measured in zip(run.arms, run.metrics["arms"], strict=True):
+            made = {"dataset": run.dataset, **_declared(declared, run), **_measured(measured)}
+            rows.append(made | {"ungated": others.get(str(declared["arm"]))})
     schema = dict(_SCHEMA.items())
     return pl.DataFrame(rows, schema=schema)
 
@@ -96,11 +98,12 @@ DECLARED = (
     "ig_max_tokens",
     "control_of",
     "baseline",
+    "ungated",
     "prunes",
     "replayed",
     "bare",
 )
-_TEXT = ("dataset", "arm", "kind", "selector", "label", "empty_context", "control_of", "baseline")
+_TEXT = (*("kind", "selector", "label", "empty_context", "control_of", "baseline", "ungated"),)
 _COUNTS = ("top_m", "token_guard", "ig_top_k", "ig_max_tokens", "without_evidence", "n")
 
 
@@ -133,7 +136,7 @@ def _measured(arm: Mapping[str, Any]) -> dict[str, Any]:
     made["spearman_ndcg_f1"] = arm["spearman_ndcg_f1"]["value"]
     made["spearman_n"] = arm["spearman_ndcg_f1"]["n"]
     means = {name: arm[key] for key, name in MEANS.items()}
-    means |= {name: arm["f1_minus_controls"].get(kind) for kind, name in CONTROLS.items()}
+    means |= {one.column: arm["f1_minus_controls"].get(one.kind) for one in CONTROLS}
     for name, mean in means.items():
         made |= mean_columns(name, mean)
     return made
@@ -145,9 +148,7 @@ def _schema() -> dict[str, pl.DataType]:
     for name in DECLARED:
         made[name] = text if name in _TEXT else count if name in _COUNTS else number
     made |= dict.fromkeys(("prunes", "replayed", "bare"), pl.Boolean())
-    for name in (*MEANS.values(), *CONTROLS.values()):
-        for suffix in PARTS.values():
-            made[f"{name}{suffix}"] = count if suffix in ("_n", "_undefined") else number
+    made |= mean_schema(*MEANS.values(), *(one.column for one in CONTROLS))
     made |= dict.fromkeys((*NUMBERS.values(), "spearman_ndcg_f1"), number)
     return made | dict.fromkeys(("without_evidence", "n", "spearman_n"), count)
 

@@ -47,6 +47,12 @@ class Finished:
         """Some columns of every shard's rows, one shard in memory at a time."""
         return (self.part(shard, columns) for shard in self.shards)
 
+    def questions(self) -> dict[str, str]:
+        """The questions' texts by id, in the order of the rows."""
+        names = ("question_id", "question")
+        columns = ([part[name].to_pylist() for name in names] for part in self.parts(names))
+        return {one: text for ids, texts in columns for one, text in zip(ids, texts, strict=True)}
+
 
 def open_run(dataset: str, folder: str) -> Finished:
     """The run in a folder; InputError where it did not come to its end."""

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipeline.config import DatasetConfig
 from pipeline.readers import InputError
 from pipeline.report import measured, resampled
+from pipeline.report.comparisons import BASELINE
 from pipeline.report.evaluation import label
-from pipeline.report.finished import Arm, Finished
+from pipeline.report.finished import Arm, Finished, open_run
 from pipeline.stages.arms import policy_under_test, threshold
 
-MEANS = ("f1", "difference", "tk")
+MEANS = ("f1", BASELINE, "tk")
 PLAIN = "retrieval order"
+Texts = Mapping[str, str]
+"""Of questions, by id."""
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
 _UNITS = {"m": 1e6, "b": 1e9}
 
@@ -29,7 +33,7 @@ def frame(runs: Sequence[Finished], *, seed: int, samples: int) -> pl.DataFrame:
 
     F1, its difference from retrieval order, and TK with intervals; `size` is as `size_of` reads it
     off the model's name. No rows of a data set with one run. InputError where two runs of a data
-    set have one generator, or no question in common.
+    set have one generator, no question in common, or another text under one question's id.
     """
     by_dataset: dict[str, list[Finished]] = {}
     for run in runs:
@@ -43,9 +47,17 @@ def frame(runs: Sequence[Finished], *, seed: int, samples: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
+def beside(dataset: DatasetConfig, model: str) -> list[Finished]:
+    """The runs that a data set names to stand beside that of the generator `model`; InputError
+    where one is not finished, or two of all have one generator."""
+    runs = [open_run(dataset.name, folder) for folder in dataset.beside]
+    _check_apart(dataset.name, [*map(name_of, runs), _name(model)])
+    return runs
+
+
 def name_of(run: Finished) -> str:
     """The generator's name, of a local folder its last part."""
-    return str(run.manifest["config"]["generator"]["model"]).rstrip("/").rpartition("/")[2]
+    return _name(run.manifest["config"]["generator"]["model"])
 
 
 def size_of(name: str) -> float | None:
@@ -64,20 +76,36 @@ def family_of(name: str) -> str:
 
 
 def _of_dataset(runs: Sequence[Finished], *, seed: int, samples: int) -> Iterator[dict[str, Any]]:
-    names = [name_of(run) for run in runs]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(
-            f"data set {runs[0].dataset}: two runs have generator {repeated[0]}; allowed: one each"
-        )
-    ids = [_ids(run) for run in runs]
-    shared = set(ids[0]).intersection(*ids[1:])
+    _check_apart(runs[0].dataset, [name_of(run) for run in runs])
+    texts = [run.questions() for run in runs]
+    shared = sorted(set(texts[0]).intersection(*texts[1:]))
     if not shared:
         folders = ", ".join(str(run.storage.root) for run in runs)
         raise InputError(f"data set {runs[0].dataset}: no question is in all of {folders}")
-    for run, own in zip(runs, ids, strict=True):
+    for run, own in zip(runs, texts, strict=True):
+        _check_alike((runs[0], texts[0]), (run, own), shared)
         place = {question: i for i, question in enumerate(own)}
-        kept = [place[question] for question in sorted(shared)]
-        yield from _of_run(run, kept, seed=seed, samples=samples)
+        yield from _of_run(run, [place[q] for q in shared], seed=seed, samples=samples)
+
+
+def _check_apart(dataset: str, names: Sequence[str]) -> None:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"data set {dataset}: two runs have generator {repeated[0]}; allowed: one each"
+        )
+
+
+def _check_alike(
+    one: tuple[Finished, Texts], other: tuple[Finished, Texts], shared: Sequence[str]
+) -> None:
+    (first, own), (second, texts) = one, other
+    for question in shared:
+        if own[question] != texts[question]:
+            raise InputError(
+                f"data set {first.dataset}: question {question!r} is {own[question]!r} in "
+                f"{first.storage.root} and {texts[question]!r} in {second.storage.root}; allowed: "
+                "runs over the same questions"
+            )
 
 
 def _of_run(
@@ -91,7 +119,7 @@ def _of_run(
         tokens_Q = found.of(str(arm["arm"]), "prompt_tokens")[kept]
         values = dict(zip(MEANS, (f1_Q, f1_Q - baseline_Q, tokens_Q), strict=True))
         if arm["arm"] == arm["baseline"]:
-            values["difference"] = np.full(f1_Q.size, np.nan)
+            values[BASELINE] = np.full(f1_Q.size, np.nan)
         made = {"dataset": run.dataset, "generator": name, "size": size_of(name)}
         made |= {"method": _method(arm), "arm": arm["arm"]}
         made |= {key: arm["policy"][key] for key in ("top_m", "token_guard")}
@@ -121,17 +149,12 @@ def _method(arm: Arm) -> str:
     return label(arm) if tp == -np.inf else f"{label(arm)} {tp:g}"
 
 
-def _ids(run: Finished) -> list[str]:
-    return [i for part in run.parts(["question_id"]) for i in part["question_id"].to_pylist()]
+def _name(model: object) -> str:
+    return str(model).rstrip("/").rpartition("/")[2]
 
 
-def _schema() -> dict[str, Any]:
-    made: dict[str, Any] = {"dataset": pl.String, "generator": pl.String, "size": pl.Float64}
-    made |= {"method": pl.String, "arm": pl.String, "top_m": pl.Int64, "token_guard": pl.Int64}
-    for name in MEANS:
-        for suffix in resampled.PARTS.values():
-            made[f"{name}{suffix}"] = pl.Int64 if suffix in ("_n", "_undefined") else pl.Float64
-    return made
-
-
-SCHEMA = _schema()
+SCHEMA: dict[str, Any] = {
+    **{"dataset": pl.String, "generator": pl.String, "size": pl.Float64, "method": pl.String},
+    **{"arm": pl.String, "top_m": pl.Int64, "token_guard": pl.Int64},
+    **resampled.schema(*MEANS),
+}

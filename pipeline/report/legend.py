@@ -26,6 +26,7 @@ _COLUMNS: Meanings = {
     "ig_max_tokens": ("MT of the information gain", TOKENS),
     "control_of": ("the arm whose size this control copies", TEXT),
     "baseline": ("retrieval order under the same budget", TEXT),
+    "ungated": ("the arm that differs in the gate on NU(q) alone: it has none", TEXT),
     "prunes": ("whether the arm, or the one that it controls, leaves passages out", YES),
     "replayed": ("whether IG is taken under a smaller K or MT than the probe's", YES),
     "bare": ("whether it has no gate, no penalty for duplicates, no rule for refusals", YES),
@@ -64,7 +65,10 @@ _COLUMNS: Meanings = {
     "spearman": ("rank correlation of NDCG@5 and F1 over methods", "-1 to 1"),
     "methods": ("methods of that correlation", COUNT),
     "place": ("place by F1, from 1", "rank"),
-    "way": ("whether the row's arms only order or also prune", TEXT),
+    "selection": (
+        "ranking: the row's arms only order the candidates; pruning: also drop some",
+        TEXT,
+    ),
     "settings": ("arms of which the row takes, for each question, the best on others", COUNT),
     "picked": ("the settings taken, and in how many folds", TEXT),
     "signal": ("what scores the passages", TEXT),
@@ -81,7 +85,8 @@ _COLUMNS: Meanings = {
     "seconds": ("that the making of its parts took", "seconds"),
     "refused": ("questions that it could not serve", COUNT),
     "tokens": ("read and written by its model; empty: it has none", TOKENS),
-    "rollouts": ("of the probe", COUNT),
+    "rollouts": ("distinct ones that the stage made", COUNT),
+    "taken_up": ("distinct ones that were found in another plan, and not made", COUNT),
     "prompts": ("distinct prompts to be answered", COUNT),
     "generated": ("those of them that were not taken up from an earlier run", COUNT),
     "seconds_per_question": ("seconds over rows", "seconds"),
@@ -95,7 +100,10 @@ _OF_SHEET: Mapping[str, Meanings] = {
         "calls": ("kind of model call", TEXT),
         "settings": ("arms for answers, (K, MT) for rollouts", COUNT),
         "naive": ("calls of a pipeline that treats each by itself", COUNT),
-        "made": ("calls that were needed", COUNT),
+        "made": ("distinct calls that were made", COUNT),
+    },
+    "ranking": {
+        "selector": ("what orders the candidates; retriever LABEL: its order, changed", TEXT)
     },
     "replies": {
         "calls": ("replies asked for", COUNT),

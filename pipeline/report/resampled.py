@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -38,6 +39,16 @@ def means(tables: Sequence[Table], *, seed: int, samples: int) -> list[dict[str,
 def columns(name: str, mean: dict[str, Any] | None) -> dict[str, Any]:
     """A mean as columns of a frame, null where there is none."""
     return {f"{name}{suffix}": mean and mean[part] for part, suffix in PARTS.items()}
+
+
+def schema(*names: str) -> dict[str, pl.DataType]:
+    """The types of means' columns."""
+    counts = (PARTS["n"], PARTS["undefined"])
+    return {
+        f"{name}{suffix}": pl.Int64() if suffix in counts else pl.Float64()
+        for name in names
+        for suffix in PARTS.values()
+    }
 
 
 def plain(value: float) -> float | None:

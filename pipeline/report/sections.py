@@ -1,7 +1,7 @@
 """The sections of a report: which tables and figures stand together, and in which order."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ from pipeline.report.sheets import UNDEFINED
 from pipeline.report.tables import filled
 
 BEST = "Which way of choosing evidence is best here?"
-WHOLE = "average over the data sets"
+WHOLE = "average over {}"
 PARETO = (
     "{}: F1 against TK. A line joins a method's budgets (M on retrieval order's), the grey band is "
     "the frontier of all of them; what is grey and hollow is no choice but a control."
@@ -22,7 +22,7 @@ PARETO = (
 TP = (
     "{}: {} against Tp: F1 with 95% intervals, prompt tokens, and the share of questions for "
     "which no passage is admitted; at the left end a method only reorders. Dotted: retrieval order "
-    "at the same M."
+    "under the same budget."
 )
 BUDGETS = "{}: the arms of {} as a frontier, one line a budget with Tp along it."
 HEAT = (
@@ -36,17 +36,24 @@ NDCG = (
 IG = "{}: information gain of the candidates by kind; the shares of each kind sum to 1."
 SCALE = (
     "{}: F1 and TK from generator to generator, of the policy under test and (dashed, hollow) of "
-    "retrieval order at the same M, with 95% intervals. Sizes are those in the models' names."
+    "retrieval order under the same budget, with 95% intervals. Sizes are those in the models' "
+    "names."
 )
 STAGES = "Seconds and model tokens a question of each durable stage."
 
 
-def of_answer(ranked: pl.DataFrame) -> tuple[Lead, Section]:
-    """What stands first, and the ranking on each data set where there are several."""
+def of_answer(ranked: pl.DataFrame, datasets: Sequence[str]) -> tuple[Lead, Section]:
+    """What stands first, and the ranking on each data set where there are several; `datasets` are
+    all of the report, those that cannot be ranked among them."""
     first = standings.lead(ranked)
     sheet = answer.sheet("ranking", BEST, first) if len(first) else None
     dataset = sheet.frame["dataset"][0] if sheet else UNDEFINED
-    lead = Lead(BEST, WHOLE if dataset == AVERAGE else dataset, answer.sentences(first), sheet)
+    known = set(ranked["dataset"])
+    labelled = [name for name in datasets if name in known]
+    left_out = [name for name in datasets if name not in known]
+    over = ", ".join(labelled) if left_out else "the data sets"
+    said = answer.sentences(first, left_out)
+    lead = Lead(BEST, WHOLE.format(over) if dataset == AVERAGE else dataset, said, sheet)
     others = [
         answer.sheet(f"ranking-{name}", f"Ranking on {name}", own)
         for name, own in _by_dataset(ranked)

@@ -12,7 +12,6 @@ no model to be formed has the same NTE in both.
 Shapes: A arms, Q questions.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from scipy.stats import spearmanr
 
 from pipeline.core import cost
 from pipeline.report import measured, resampled
+from pipeline.report.comparisons import CONTROLS, ungated
 from pipeline.report.finished import Arm
 from pipeline.report.measured import Floats, Measured, Stored
 from pipeline.report.resampled import plain
@@ -33,7 +33,6 @@ __all__ = ["columns", "policy_under_test", "summarise", "table"]
 
 columns = measured.columns
 QUALITY = ("f1", "em", "sub_em", "wrong", "ndcg", "ndcg_candidates")
-CONTROLS = ("same_size", "random_same_size")
 
 
 def summarise(
@@ -53,25 +52,21 @@ def summarise(
     quality = {field: draws.means(found.values[field]) for field in QUALITY}
     against_baseline = draws.differences({str(arm["arm"]): arm["baseline"] for arm in arms})
     against_controls = _against_controls(arms, draws)
-    against_ungated = draws.differences(_ungated(arms))
-    rows = []
-    for place, arm in enumerate(arms):
-        name = names[place]
-        rows.append(
-            {
-                "arm": name,
-                "kind": arm["kind"],
-                "baseline": arm["baseline"],
-                **{field: quality[field][place] for field in QUALITY},
-                "f1_minus_baseline": against_baseline.get(name),
-                "f1_minus_controls": against_controls.get(name, {}),
-                "f1_minus_ungated": against_ungated.get(name),
-                **_costs(found, arm),
-                **_without_evidence(found, name),
-                "spearman_ndcg_f1": _spearman(found.of(name, "ndcg"), found.of(name, "f1")),
-                "n": found.questions,
-            }
-        )
+    against_ungated = draws.differences(ungated(arms))
+    rows = [
+        {
+            **{"arm": name, "kind": arm["kind"], "baseline": arm["baseline"]},
+            **{field: quality[field][place] for field in QUALITY},
+            "f1_minus_baseline": against_baseline.get(name),
+            "f1_minus_controls": against_controls.get(name, {}),
+            "f1_minus_ungated": against_ungated.get(name),
+            **_costs(found, arm),
+            **_without_evidence(found, name),
+            "spearman_ndcg_f1": _spearman(found.of(name, "ndcg"), found.of(name, "f1")),
+            "n": found.questions,
+        }
+        for place, (name, arm) in enumerate(zip(names, arms, strict=True))
+    ]
     made = {
         "questions": found.questions,
         "empty_golds": found.empty_golds,
@@ -104,32 +99,11 @@ class _Draws:
 def _against_controls(arms: Sequence[Arm], draws: _Draws) -> dict[str, dict[str, dict[str, Any]]]:
     """By policy arm and kind of control: F1 of the arm minus that of its control of equal size."""
     made: dict[str, dict[str, dict[str, Any]]] = {}
-    for kind in CONTROLS:
-        copies = {str(a["control_of"]): str(a["arm"]) for a in arms if a["kind"] == kind}
+    for one in CONTROLS:
+        copies = {str(a["control_of"]): str(a["arm"]) for a in arms if a["kind"] == one.kind}
         for name, difference in draws.differences(copies).items():
-            made.setdefault(name, {})[kind] = difference
+            made.setdefault(name, {})[one.kind] = difference
     return made
-
-
-def _ungated(arms: Sequence[Arm]) -> dict[str, str | None]:
-    """By policy arm with a gate on NU(q): the arm that differs in it and in its name alone.
-
-    Where nothing else hands over, the fallback says nothing of an arm without the gate.
-    """
-    plain = {_but_gate(a): str(a["arm"]) for a in arms if _has_gate(a) is False}
-    return {str(a["arm"]): plain.get(_but_gate(a)) for a in arms if _has_gate(a)}
-
-
-def _has_gate(arm: Arm) -> bool | None:
-    """None for what is no policy arm."""
-    return arm["policy"]["nu0_limit"] is not None if arm["kind"] == "policy" else None
-
-
-def _but_gate(arm: Arm) -> str:
-    policy = {**arm["policy"], "nu0_limit": None}
-    if policy["pass_rate"] is None and policy["on_refusal"] != "fallback":
-        policy["fallback"] = None
-    return json.dumps(policy, sort_keys=True)
 
 
 def _costs(found: Measured, arm: Arm) -> dict[str, float | None]:

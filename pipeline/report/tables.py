@@ -212,7 +212,8 @@ def ledger(frame: pl.DataFrame) -> Sheet:
         title="Ledger of the stages",
         note="Of the durable stages: what the making of their parts took, waiting for a busy "
         "engine included. A part that several runs share is counted in each. Refused: questions "
-        "that the stage could not serve; they died, or have no such score where no arm needs it.",
+        "that the stage could not serve; they died, or have no such score where no arm needs it. "
+        "Tokens are of what was made, not of what was taken up from other runs.",
         columns=[
             DATASET,
             text("stage", "stage"),
@@ -279,15 +280,16 @@ def sharing(frame: pl.DataFrame) -> Sheet:
     return Sheet(
         name="sharing",
         title="Calls made and calls saved",
-        note="Answers: every arm asks for its own prompt, the oracle for one a candidate; equal "
-        "prompts of a question are answered once. Rollouts: N + 1 a question for every (K, MT) of "
-        "the arms, read off one pass.",
+        note="Naive: every arm asks for its own answer, the oracle for one a candidate, and N + 1 "
+        "rollouts a question for every (K, MT) of the arms. Equal prompts are answered once, "
+        "rollouts read off one pass; made or taken up from other runs are the distinct ones.",
         columns=[
             DATASET,
             text("calls", "calls"),
             count("arms or settings", "settings"),
             count("naive", "naive"),
             count("made", "made"),
+            count("taken up", "taken_up"),
         ],
         frame=frame,
     )

@@ -5,15 +5,11 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.report.comparisons import BASELINE, COMPARISONS, FIRST, UNGATED
 from pipeline.report.passages import HOLDS, IG, RETRIEVER, TRUE
 
 Row = Mapping[str, Any]
 VERDICTS = ("higher", "lower", "not told apart")
-COMPARISONS = {
-    "difference": "retrieval order under the same budget",
-    "minus_same_size": "retrieval's prefix of the same size",
-    "minus_random": "random passages of the same size",
-}
 
 
 def summary(
@@ -33,16 +29,29 @@ def summary(
     return made
 
 
-def cautions(arms: pl.DataFrame) -> list[str]:
-    """What holds for every number of the report."""
-    looked = int(arms.filter(pl.col("arm") != pl.col("baseline"))["difference"].count())
+def cautions(arms: pl.DataFrame, ranked: pl.DataFrame, by_generator: pl.DataFrame) -> list[str]:
+    """What holds for every number of the report, whose differences stand in these frames."""
+    looked = _differences(arms, ranked, by_generator)
     return [
-        f"{looked} comparisons with retrieval order are shown without a correction for their "
-        "number: about one in twenty 95% intervals leaves out 0 where nothing differs.",
+        f"{looked} differences in F1 are shown without a correction for their number: about one in "
+        "twenty 95% intervals leaves out 0 where nothing differs.",
         "An NTE above 1 says little alone, since any shortening of the prompt raises it; it also "
         "leaves out what the selection costs.",
         "Tp is not portable across models, templates, K, MT, dtypes and data sets.",
     ]
+
+
+def _differences(arms: pl.DataFrame, ranked: pl.DataFrame, by_generator: pl.DataFrame) -> int:
+    """How many there are, each once: a ranked row of one setting repeats those of its arm."""
+    others = arms.filter(pl.col("arm").ne_missing(pl.col("baseline")))
+    fitted = ranked.filter(pl.col("settings") > 1)
+    shown = (
+        (others, (*COMPARISONS, UNGATED)),
+        (fitted, COMPARISONS),
+        (ranked, (FIRST,)),
+        (by_generator, (BASELINE,)),
+    )
+    return sum(int(frame[column].count()) for frame, columns in shown for column in columns)
 
 
 def verdict(low: float, high: float) -> str:

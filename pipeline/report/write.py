@@ -5,7 +5,7 @@ the columns needed, for the ranking, averages over data sets, the signals' AUC a
 calls, and the drill-down.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -26,6 +26,7 @@ from pipeline.report import (
 from pipeline.report.finished import Arm, Finished
 from pipeline.report.html import Changed, Report, html
 from pipeline.report.markdown import markdown
+from pipeline.report.measured import Measured
 from pipeline.report.summary import policy_under_test
 from pipeline.runs.storage import Storage
 from pipeline.writers import as_csv
@@ -67,32 +68,41 @@ def build(
     arms = evaluation.arms(runs)
     found = {run.dataset: measured.of_run(run) for run in runs}
     average = averages.averages(arms, found, **how)
-    rows = {run.dataset: standings.standings(run.arms, found[run.dataset]) for run in runs}
-    ranked = standings.frame(rows, **how)
-    lead, rankings = sections.of_answer(ranked)
+    ranked = _ranked(runs, found, **how)
+    lead, rankings = sections.of_answer(ranked, list(found))
+    by_generator = generators.frame([*beside, *runs], **how)
     signals, histograms = _signals(runs, **how)
-    per_arm, ledger = costs.per_arm(arms), costs.ledger(runs)
+    per_arm = costs.per_arm(arms)
     tested = {run.dataset: policy_under_test(run.arms) for run in runs}
     names = {name: None if arm is None else str(arm["arm"]) for name, arm in tested.items()}
+    said = words.summary(arms, names, signals, per_arm)
     parts = [
         rankings,
         *sections.of_quality(arms, average),
-        sections.of_generators(generators.frame([*beside, *runs], **how)),
+        sections.of_generators(by_generator),
         *sections.of_signals(arms, signals, histograms),
-        *sections.of_costs(per_arm, ledger, costs.sharing(runs), costs.replies(runs)),
+        *sections.of_costs(per_arm, costs.ledger(runs), costs.sharing(runs), costs.replies(runs)),
     ]
     return Report(
         title=title,
         facts=_facts(runs, samples),
         lead=lead,
-        summary=[
-            (name, [*sections.said(ranked, name), *lines])
-            for name, lines in words.summary(arms, names, signals, per_arm)
-        ],
-        cautions=words.cautions(arms),
+        summary=[(name, [*sections.said(ranked, name), *lines]) for name, lines in said],
+        cautions=words.cautions(pl.concat([arms, average]), ranked, by_generator),
         sections=[section for section in parts if section.sheets or section.figures],
         questions=[made for run in runs for made in _changed(run, tested[run.dataset])],
     )
+
+
+def _ranked(
+    runs: Sequence[Finished], found: Mapping[str, Measured], *, seed: int, samples: int
+) -> pl.DataFrame:
+    """The ranking; its folds are drawn by the questions' texts, which may stand several times."""
+    rows = {}
+    for run in runs:
+        fold_Q = standings.folds(list(run.questions().values()), seed=seed)
+        rows[run.dataset] = standings.standings(run.arms, found[run.dataset], fold_Q)
+    return standings.frame(rows, seed=seed, samples=samples)
 
 
 def _signals(

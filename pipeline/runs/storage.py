@@ -7,9 +7,9 @@ store one PUT does the same. Paths are relative to the folder, with "/" between 
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -20,6 +20,12 @@ from pipeline.paths import absolute, locate
 _SCRATCH = ".tmp"
 _WITHOUT_FOLDERS = ("s3", "gcs", "abfs")
 _NOTES = b"winnow"
+
+T = TypeVar("T")
+
+
+class Damaged(OSError):
+    """A Parquet file that is there and is none: cut short, empty or scrambled."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +86,9 @@ class Storage:
         return json.loads(self.read_bytes(path))
 
     def read_table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A Parquet file, or some of its columns; OSError that names a damaged file."""
-        try:
-            with self._fs.open_input_file(self._at(path)) as file:
-                return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowInvalid, OSError) as error:
-            raise OSError(f"{self.uri(path)}: damaged, delete it and run again: {error}") from error
+        """A Parquet file, or some of its columns; Damaged, which names the file."""
+        wanted = None if columns is None else list(columns)
+        return self._decoded(path, lambda file: pq.ParquetFile(file).read(columns=wanted))
 
     def read_notes(self, path: str) -> dict[str, Any]:
         """The notes that a Parquet file was written with; empty where there were none."""
@@ -96,14 +97,8 @@ class Storage:
         return dict(json.loads(kept.get(_NOTES, b"{}")))
 
     def footer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Rows and notes of a Parquet file; OSError that names a damaged one."""
-        try:
-            with self._fs.open_input_file(self._at(path)) as file:
-                read = pq.read_metadata(file)
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowInvalid, OSError) as error:
-            raise OSError(f"{self.uri(path)}: damaged: {error}") from error
+        """Rows and notes of a Parquet file; Damaged, which names the file."""
+        read = self._decoded(path, pq.read_metadata)
         return read.num_rows, dict(json.loads((read.metadata or {}).get(_NOTES, b"{}")))
 
     def columns(self, path: str) -> list[str]:
@@ -114,9 +109,8 @@ class Storage:
     def is_table(self, path: str) -> bool:
         """Whether a Parquet file's footer can be read."""
         try:
-            with self._fs.open_input_file(self._at(path)) as file:
-                pq.ParquetFile(file)
-        except pa.ArrowInvalid:
+            self._decoded(path, pq.read_metadata)
+        except Damaged:
             return False
         return True
 
@@ -198,6 +192,25 @@ class Storage:
         """Removes a folder with all that it holds, if it is there."""
         if self.exists(path):
             self._fs.delete_dir(self._at(path))
+
+    def _decoded(self, path: str, decode: Callable[[pa.NativeFile], T]) -> T:
+        """What `decode` makes of a Parquet file; Damaged where that is the file's own fault.
+
+        A store's errors and the decoder's are OSErrors alike: what fails once more in memory, after
+        the store has given all bytes, is the decoder's.
+        """
+        try:
+            with self._fs.open_input_file(self._at(path)) as file:
+                return decode(file)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError):
+            data = self.read_bytes(path)
+        try:
+            return decode(pa.BufferReader(data))
+        except (pa.ArrowInvalid, OSError) as error:
+            message = f"{self.uri(path)}: damaged, delete it and run again: {error}"
+            raise Damaged(message) from error
 
     def _make_folder(self, target: str) -> None:
         """The folder of a file; where a store has none it would be a request a level."""

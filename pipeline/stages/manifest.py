@@ -5,7 +5,9 @@ from importlib import metadata
 from typing import Any
 
 from pipeline.config import OfflineIgpConfig
-from pipeline.stages import build
+from pipeline.runs import inventory
+from pipeline.runs.storage import Storage
+from pipeline.stages import build, known
 from pipeline.stages import source as sources
 from pipeline.stages.plan import Plan
 
@@ -34,6 +36,17 @@ def manifest(
             for step in plan.steps
         ],
     }
+
+
+def name_siblings(plan: Plan, storage: Storage) -> None:
+    """Adds to the run's manifest, at each stage, the folders of other plans from which its parts
+    may have taken values up."""
+    path = f"{plan.run_folder}/{inventory.MANIFEST}"
+    written = storage.read_json(path)
+    others = {folder: known.siblings(storage, folder) for folder in plan.families}
+    for stage in written["stages"]:
+        stage["siblings"] = others.get(stage["folder"], [])
+    storage.write_json(path, written)
 
 
 def _version(package: str) -> str | None:

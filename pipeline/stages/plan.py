@@ -173,17 +173,26 @@ def walk(
 ) -> None:
     """Some shards in this process: each loaded, taken through all steps, and finished."""
     storage, engines = Storage(plan.root), Engines(cfg)
-    worker = Worker(plan.root, plan.steps, engines, on_counts, redrive=redrive)
 
-    async def every() -> None:
+    async def every(maps: Mapping[str, str]) -> None:
+        worker = Worker(plan.root, plan.steps, engines, on_counts, maps=maps, redrive=redrive)
         for shard in shards:
             finish(plan, storage, await worker(load(plan, storage, shard)))
 
+    known.sweep(storage, plan.families)
     try:
-        with known.mapped(storage, plan.families):
-            asyncio.run(every())
+        with known.mapped(storage, plan.families) as maps:
+            count_damaged(plan, maps, on_counts)
+            asyncio.run(every({folder: one.path for folder, one in maps.items()}))
     finally:
         engines.close()
+
+
+def count_damaged(plan: Plan, maps: Mapping[str, known.Map], on_counts: OnCounts) -> None:
+    """Counts, as `skipped` and once, the parts of other plans that the maps lack."""
+    for step in plan.steps:
+        if step.folder in maps:
+            on_counts(step.stage.name, {"skipped": len(maps[step.folder].damaged)})
 
 
 def contexts(plan: Plan, storage: Storage, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -40,6 +40,7 @@ class Step:
 class Worker:
     """Walks blocks through some steps of a plan under a root, with one set of engines.
 
+    maps: by folder, the path of the map of its siblings where there is one.
     redrive: blocks hold the rows of their shards that died, and every durable stage has its part.
     """
 
@@ -50,12 +51,13 @@ class Worker:
         engines: Engines,
         on_counts: OnCounts,
         *,
+        maps: Mapping[str, str],
         redrive: bool = False,
     ) -> None:
         self._storage, self._steps, self._engines = Storage(root), steps, engines
-        self._on_counts, self._redrive = on_counts, redrive
+        self._on_counts, self._maps, self._redrive = on_counts, maps, redrive
         self._transforms: dict[str, Transform] = {}
-        self._known: dict[str, Known | None] = {}
+        self._known: dict[str, Known] = {}
 
     async def __call__(self, block: pa.Table) -> pa.Table:
         """The block with the columns of every step added."""
@@ -73,12 +75,10 @@ class Worker:
     async def _compute(self, step: Step, block: pa.Table) -> tuple[pa.Table, dict[str, float]]:
         """The stage's part of the block's shard, and what was counted while making it."""
         stage, started = step.stage, time.monotonic()
-        given, skipped = await self._earlier(step, block.filter(served(stage, block)))
+        given = await self._earlier(step, block.filter(served(stage, block)))
         part = await run_stage(stage, self._transform(stage), block, *given)
         seconds = time.monotonic() - started
         counts = {"seconds": seconds, **stored.describe(stage, part), **stage.counts(part, *given)}
-        if skipped:
-            counts["skipped"] = skipped
         self._on_counts(stage.name, counts)
         return part, counts
 
@@ -92,11 +92,11 @@ class Worker:
         if not pc.any(mask).as_py():
             return part
         rows = block.filter(mask)
-        given, skipped = await self._earlier(step, rows, own=whole)
+        given = await self._earlier(step, rows, own=whole)
         made = await run_stage(stage, self._transform(stage), rows, *given)
         after = stored.merged(whole, made, block, mask)
         work = {"seconds": time.monotonic() - started, layout.REDRIVEN: len(made)}
-        work |= stored.added(stage, whole, after, given) | ({"skipped": skipped} if skipped else {})
+        work |= stored.added(stage, whole, after, given)
         notes = stored.notes(stage, after, self._storage.read_notes(path), work)
         self._storage.write_table(path, after, notes=notes)
         self._on_counts(stage.name, {**stored.describe(stage, made), **work})
@@ -109,18 +109,15 @@ class Worker:
 
     async def _earlier(
         self, step: Step, rows: pa.Table, *, own: pa.Table | None = None
-    ) -> tuple[list[pa.Table | None], int]:
+    ) -> list[pa.Table | None]:
         """What the transform is given beside the rows: for a stage with a family, what other
-        plans, and the plan's `own` part, hold of what it wants for them. And how many parts of
-        others could not be read.
-        """
+        plans, and the plan's `own` part, hold of what it wants for them."""
         stage, storage = step.stage, self._storage
         if stage.family is None:
-            return [], 0
-        if stage.name not in self._known:
-            self._known[stage.name] = await asyncio.to_thread(known.read, storage, step.folder)
-        found, skipped = [] if own is None else [own.select(stage.adds.names)], 0
-        if len(rows) and (where := self._known[stage.name]) is not None:
-            taken, skipped = await asyncio.to_thread(known.take, storage, where, stage, rows)
-            found += taken
-        return [pa.concat_tables(found) if found else None], skipped
+            return []
+        found = [] if own is None else [own.select(stage.adds.names)]
+        if len(rows) and (path := self._maps.get(step.folder)) is not None:
+            if path not in self._known:
+                self._known[path] = await asyncio.to_thread(known.read, storage, path)
+            found += await asyncio.to_thread(known.take, storage, self._known[path], stage, rows)
+        return [pa.concat_tables(found) if found else None]

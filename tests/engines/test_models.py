@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 
 from pipeline.config import GeneratorConfig
 from pipeline.engines.base import ModelNotFound, Refusal, split_contents
@@ -31,7 +33,7 @@ def tokenizer_only(folder: Path, target: Path) -> Path:
 
 def test_the_description_holds_version_model_and_end_tokens(tiny_folder: Path) -> None:
     found = describe(config(tiny_folder), needs_chat=True)
-    assert found["version"].startswith("transformers ")
+    assert found["version"] == found["tokenizer"] == f"transformers {transformers.__version__}"
     assert found["model"] == folder_hash(tiny_folder)
     assert found["stop_tokens"] == ["<|im_end|>"]
 
@@ -42,6 +44,8 @@ def test_the_description_holds_version_model_and_end_tokens(tiny_folder: Path) -
         ({"dtype": "bfloat16"}, True),
         ({"max_model_len": 1024}, True),
         ({"bos": "never"}, True),
+        ({"chat_date": "1 Feb 2023"}, True),
+        ({"stop_tokens": ["<|endoftext|>"]}, True),
         ({"probe_mode": "flat_logprobs"}, True),
         ({"engine": "fake"}, True),
         ({"runtime": {"max_num_seqs": 7, "threads": 2}}, False),
@@ -53,6 +57,64 @@ def test_the_description_changes_with_what_changes_the_output_and_nothing_else(
     before = describe(config(tiny_folder), needs_chat=False)
     after = describe(config(tiny_folder, **change), needs_chat=False)
     assert (before != after) == matters
+
+
+def served(folder: Path, *, endpoint: dict[str, object] | None = None, **changes: object) -> Any:
+    """The description of a model behind a server."""
+    section = {"base_url": "http://here/v1", "model": "served"} | (endpoint or {})
+    cfg = config(folder, engine="endpoint", endpoint=section, **changes)
+    return describe(cfg, needs_chat=False)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "changes", "matters"),
+    [
+        ({"base_url": "http://there/v1"}, {}, True),
+        ({"model": "another"}, {}, True),
+        ({"extensions": "vllm"}, {}, True),
+        ({"identity": "another"}, {}, True),
+        ({}, {"stop_tokens": ["<|endoftext|>"]}, True),
+        ({}, {"bos": "never"}, True),
+        ({"concurrency": 1, "retries": 0, "timeout_seconds": 5}, {}, False),
+        ({}, {"dtype": "bfloat16", "max_logprobs": 64, "probe_mode": "flat_logprobs"}, False),
+    ],
+)
+def test_a_served_model_is_its_name_its_server_and_its_tokenizer(
+    endpoint: dict[str, object], changes: dict[str, object], matters: bool, demo_folder: Path
+) -> None:
+    before, after = served(demo_folder), served(demo_folder, endpoint=endpoint, **changes)
+    assert (before != after) == matters
+    assert (for_answers(before) != for_answers(after)) == matters
+
+
+def test_an_identity_lets_a_server_move_and_a_tokenizer_needs_no_weights(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    folder = tokenizer_only(demo_folder, tmp_path / "tokenizer")
+    here, there = (
+        served(folder, endpoint={"base_url": f"http://{host}/v1", "identity": "model@1"})
+        for host in ("here", "there")
+    )
+    assert here == there
+    assert here["tokenizer"] == f"transformers {transformers.__version__}"
+    assert here["endpoint"] == {"model": "served", "server": "model@1", "extensions": "none"}
+
+
+def test_a_key_that_is_not_set_is_missed_before_any_worker_starts(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-secret")
+    assert "sk-secret" not in str(served(demo_folder, endpoint={"api_key_env": "SOME_KEY"}))
+    monkeypatch.setenv("SOME_KEY", " ")
+    with pytest.raises(ModelNotFound, match="environment variable SOME_KEY is not set"):
+        served(demo_folder, endpoint={"api_key_env": "SOME_KEY"})
+
+
+def test_a_section_endpoint_changes_no_fingerprint_of_other_engines(demo_folder: Path) -> None:
+    endpoint = {"base_url": "http://here/v1"}
+    plain = describe(config(demo_folder), needs_chat=False)
+    assert describe(config(demo_folder, endpoint=endpoint), needs_chat=False) == plain
+    assert "endpoint" not in plain["settings"]
 
 
 def test_the_hash_changes_with_any_byte_of_the_weights(tiny_folder: Path, tmp_path: Path) -> None:
@@ -104,6 +166,25 @@ def test_a_chat_template_that_does_not_parse_is_refused(demo_folder: Path, tmp_p
     (folder / "chat_template.jinja").write_text("{% for message in %}")
     with pytest.raises(ModelNotFound, match="chat template cannot be used"):
         HfTokenizer(config(folder))
+
+
+@pytest.mark.parametrize(
+    ("chat_date", "told"),
+    [
+        ("26 Jul 2024", "26 Jul 2024, Friday 2024-07-26, 26 Jul 2024"),
+        ("1 Feb 2023", "01 Feb 2023, Wednesday 2023-02-01, 1 Feb 2023"),
+        ("in spring", "in spring, in spring, in spring"),
+    ],
+)
+def test_a_chat_template_that_asks_for_the_day_is_told_the_config_s(
+    chat_date: str, told: str, demo_folder: Path, tmp_path: Path
+) -> None:
+    folder = tokenizer_only(demo_folder, tmp_path / "dated")
+    (folder / "chat_template.jinja").write_text(
+        "{{ strftime_now('%d %b %Y') }}, {{ strftime_now('%A %Y-%m-%d') }}, {{ date_string }}"
+    )
+    tokenizer = HfTokenizer(config(folder, chat_date=chat_date))
+    assert tokenizer.decode(tokenizer.encode([{"role": "user", "content": "hello"}])) == told
 
 
 def test_a_window_longer_than_the_models_positions_is_refused(tiny_folder: Path) -> None:

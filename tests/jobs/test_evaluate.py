@@ -122,7 +122,7 @@ def test_a_sweep_replays_k_and_mt_from_one_probe_pass(evaluated: Path) -> None:
     done = job_here("sweep", "demo", arguments)
     assert done.returncode == 0, done.stderr
     folder = only_run(evaluated, "sweep")
-    assert "rollouts 300, one pass per (K, MT) would be 1200" in done.stdout
+    assert "made 300 of 300 distinct rollouts, one pass per (K, MT) would be 1200" in done.stdout
     assert len(list(evaluated.glob("stages/probe-*"))) == 2  # with and without a trace
     rows = pl.read_parquet(folder / "contexts" / "*.parquet").select("arms").explode("arms")
     arms = rows.unnest("arms")

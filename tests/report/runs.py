@@ -5,7 +5,7 @@ and wrong answers. One question holds markup, which a report must show and not o
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,26 @@ def make_runs(folder: Path, arms: ArmsConfig = GRID) -> dict[str, str]:
 def make_run(folder: Path, name: str, rows: Iterator[dict[str, Any]], arms: ArmsConfig) -> str:
     """One run's folder. `rows` hold question, golds, metadata and passages."""
     data = folder / f"{name}-data"
+    graded = _write(data, list(rows))
+    cfg = OfflineIgpConfig(
+        run=RunConfig(root=str(folder / "out"), name=name, rows_per_shard=5, seed=SEED),
+        input=InputConfig(
+            questions=str(data / "questions.jsonl"),
+            candidates=str(data / "candidates.jsonl"),
+            corpus=str(data / "corpus.jsonl"),
+            qrels=str(data / "qrels.tsv") if graded else None,
+        ),
+        generator=GeneratorConfig(engine="fake", model="fake"),
+        probe=ProbeConfig(template="literal", top_k=128, max_tokens=6, trace=True),
+        answer=AnswerConfig(max_tokens=6),
+        arms=arms,
+    )
+    return finish(cfg)
+
+
+def _write(data: Path, held: Sequence[dict[str, Any]]) -> bool:
+    """Writes a run's input; whether any passage is graded."""
     data.mkdir()
-    held = list(rows)
     questions = [
         {
             "id": r["id"],
@@ -83,20 +101,7 @@ def make_run(folder: Path, name: str, rows: Iterator[dict[str, Any]], arms: Arms
     grades = [(r["id"], p["id"], p["grade"]) for r in held for p in r["passages"] if p.get("grade")]
     lines = "".join(f"{q}\t{p}\t{grade}\n" for q, p, grade in grades)
     (data / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
-    cfg = OfflineIgpConfig(
-        run=RunConfig(root=str(folder / "out"), name=name, rows_per_shard=5, seed=SEED),
-        input=InputConfig(
-            questions=str(data / "questions.jsonl"),
-            candidates=str(data / "candidates.jsonl"),
-            corpus=str(data / "corpus.jsonl"),
-            qrels=str(data / "qrels.tsv") if grades else None,
-        ),
-        generator=GeneratorConfig(engine="fake", model="fake"),
-        probe=ProbeConfig(template="literal", top_k=128, max_tokens=6, trace=True),
-        answer=AnswerConfig(max_tokens=6),
-        arms=arms,
-    )
-    return finish(cfg)
+    return bool(grades)
 
 
 def finish(cfg: OfflineIgpConfig) -> str:

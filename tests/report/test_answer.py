@@ -10,7 +10,7 @@ from pipeline.report import answer, standings
 
 def way(selector: str, f1: float, **others: Any) -> dict[str, Any]:
     """A row of a ranking; `others` give a mean as (value, low, high)."""
-    row: dict[str, Any] = {"dataset": "d", "selector": selector, "way": "order", "top_m": 1}
+    row: dict[str, Any] = {"dataset": "d", "selector": selector, "selection": "ranking", "top_m": 1}
     row |= {"f1": f1, "f1_low": f1, "f1_high": f1, "tk": 90.0, "selection_tokens": 0.0}
     for key, value in others.items():
         if isinstance(value, tuple):
@@ -35,9 +35,9 @@ RETRIEVER = way("retriever", 0.2, top_m=3, tk=250.0, minus_first=(-0.1, -0.2, -0
 
 def test_the_best_way_is_named_with_what_it_costs() -> None:
     text = said(way("qlm", 0.3, selection_tokens=1200.0, difference=(0.1, 0.05, 0.2)), RETRIEVER)
-    assert "Of 2 ways, qlm (order) at M = 1 has the highest F1: 0.300 [0.300, 0.300]." in text
+    assert "Of 2 ways, qlm (ranking) at M = 1 has the highest F1: 0.300 [0.300, 0.300]." in text
     assert "It costs 90 prompt tokens a question and 1,200 tokens that models read" in text
-    assert "Beside retrieval order at the same M its F1 is higher: +0.100 [+0.050, +0.200]." in text
+    assert "order under the same budget its F1 is higher: +0.100 [+0.050, +0.200]." in text
 
 
 @pytest.mark.parametrize(("high", "shown"), [(-0.01, True), (0.02, False)])
@@ -58,11 +58,29 @@ def test_where_retrieval_order_is_first_nothing_is_ahead_of_it() -> None:
     assert "No way of choosing is ahead of retrieval order here." in text
 
 
+@pytest.mark.parametrize(
+    ("guard", "best", "shown"),
+    [(200, None, "M = 3, B = 200 with"), (None, 200, "M = 3 with"), (200, 200, None)],
+)
+def test_retrievals_best_budget_is_told_where_it_differs_in_m_or_in_b(
+    guard: int | None, best: int | None, shown: str | None
+) -> None:
+    text = said(way("qlm", 0.3, top_m=3, token_guard=best), RETRIEVER | {"token_guard": guard})
+    assert ("Beside the best of retrieval order" in text) is (shown is not None)
+    assert shown is None or f"Beside the best of retrieval order, {shown} 0.200" in text
+
+
+def test_a_variant_of_retrieval_order_is_not_retrieval_order() -> None:
+    text = said(way("retriever dedup", 0.3, difference=(0.1, 0.05, 0.2)), RETRIEVER)
+    assert "retriever dedup (ranking) at M = 1 has the highest F1" in text
+    assert "Beside retrieval order under the same budget its F1 is higher" in text
+
+
 def test_all_that_choose_are_counted_against_retrieval_order() -> None:
     gains = [(0.1, 0.05, 0.2), (-0.1, -0.2, -0.05), (0.0, -0.1, 0.1)]
     rows = [way(f"s{i}", 0.3 - i / 10, difference=d) for i, d in enumerate(gains)]
     rows = [row | {"minus_first_high": 0.0} for row in rows]
-    assert "at the same M, of 3 that choose: 1 higher, 1 lower, 1 not told apart." in said(*rows)
+    assert "same budget, of 3 that choose: 1 higher, 1 lower, 1 not told apart." in said(*rows)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +95,11 @@ def test_all_that_choose_are_counted_against_retrieval_order() -> None:
 def test_which_controls_a_pruning_way_beats(
     prefix: tuple[float, ...], random: tuple[float, ...], told: str
 ) -> None:
-    row = way("ig", 0.3, way="pruning", minus_same_size=prefix, minus_random=random)
+    row = way("ig", 0.3, selection="pruning", minus_same_size=prefix, minus_random=random)
     full = frame(row).to_dicts()[0]
     assert answer.beats_controls(full) == told
     shown = answer.sheet("ranking", "R", frame(row)).texts().to_dicts()[0]
-    assert shown["beats controls"] == told and shown["told"] == "\N{EN DASH}"
+    assert shown["beats controls"] == told and shown["verdict"] == "\N{EN DASH}"
     assert answer.beats_controls(frame(way("ig", 0.3)).to_dicts()[0]) is None
 
 
@@ -96,3 +114,9 @@ def test_of_many_settings_the_one_picked_most_often_is_shown() -> None:
 
 def test_without_golden_answers_the_answer_says_so() -> None:
     assert said() == answer.NOTHING
+    assert answer.sentences(frame(), ["log"]) == [answer.NOTHING]
+
+
+def test_data_sets_that_the_average_leaves_out_are_named() -> None:
+    *_, last = answer.sentences(frame(RETRIEVER), ["log", "other"])
+    assert last == "Left out of this, since no question has golden answers: log, other."

@@ -104,6 +104,15 @@ def test_the_average_nte_is_that_of_the_averages() -> None:
     assert policy["difference"] == pytest.approx((0.257 - 0.214 + 0.520 - 0.504) / 2)
 
 
+def test_what_a_gate_costs_is_averaged() -> None:
+    arms, found = two()
+    gated = arms.with_columns(ungated=pl.when(pl.col("arm") == "p").then(pl.lit("b")))
+    base, policy = averages(gated, found, **HOW).to_dicts()
+    assert policy["minus_ungated"] == pytest.approx((0.257 - 0.214 + 0.520 - 0.504) / 2)
+    assert policy["minus_ungated_low"] is not None and policy["minus_ungated_n"] == 2
+    assert base["minus_ungated"] is None
+
+
 def test_the_average_is_undefined_where_one_data_set_has_no_number() -> None:
     arms, found = two(f1=None)
     policy = averages(arms, found, **HOW).filter(pl.col("arm") == "p").to_dicts()[0]

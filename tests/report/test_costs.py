@@ -51,12 +51,13 @@ def test_calls_made_and_naive_are_counted_question_by_question(
         rows = rows_of(folder)
         answers, rollouts = made[dataset, "answers"], made[dataset, "rollouts"]
         assert answers["naive"] == sum(len(row["arms"]) for row in rows)
-        assert answers["made"] == sum(
-            len({arm["prompt_id"] for arm in row["arms"]}) for row in rows
-        )
+        prompts = {answer["prompt_id"] for row in rows for answer in row["answers"]}
+        assert (answers["made"], answers["taken_up"]) == (len(prompts), 0)
         assert answers["settings"] == len(json_of(folder, "manifest.json")["arms"])
         once = sum(1 + len(row["candidates"]) for row in rows)
-        assert (rollouts["settings"], rollouts["made"]) == (4, once)  # 128x6, 8x2, 8x6, 128x2
+        distinct = {key for row in rows for key in row["probes"]["keys"]}
+        assert rollouts["settings"] == 4  # 128x6, 8x2, 8x6, 128x2
+        assert (rollouts["made"], rollouts["taken_up"]) == (len(distinct), 0)
         assert rollouts["naive"] == 4 * once
 
 

@@ -1,6 +1,7 @@
 """Tests of pipeline.report.evaluation: every number of its frames, recounted from the rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -115,6 +116,17 @@ def test_the_papers_table_has_every_arm_by_budget_and_the_numbers_of_the_frame(
             ).to_dicts()
             shown = [row[f"{dataset} {name}"] for name in evaluation.PAPER.values()]
             assert shown == [own[name] for name in evaluation.PAPER]
+
+
+def test_an_arm_with_a_gate_names_the_arm_without_it(runs: list[Finished]) -> None:
+    run = runs[0]
+    (at,) = [i for i, arm in enumerate(run.arms) if arm["arm"] == "ig 0 M3"]
+    policy = {**run.arms[at]["policy"], "nu0_limit": 0.3}
+    arms = [*run.arms, {**run.arms[at], "arm": "gated 0 M3", "policy": policy}]
+    metrics = {**run.metrics, "arms": [*run.metrics["arms"], run.metrics["arms"][at]]}
+    gated = replace(run, manifest={**run.manifest, "arms": arms}, metrics=metrics)
+    named = evaluation.arms([gated]).select("arm", "ungated").drop_nulls()
+    assert named.rows() == [("gated 0 M3", "ig 0 M3")]
 
 
 def test_k_and_mt_of_ig_are_the_probes_own_unless_replayed(frame: pl.DataFrame) -> None:

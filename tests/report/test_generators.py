@@ -1,15 +1,23 @@
 """Tests of pipeline.report.generators and its figure: one data set under several models."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
+from jobs import evaluate
+from pipeline.config import EvaluateConfig
 from pipeline.readers import InputError
 from pipeline.report import evaluation, generators
 from pipeline.report.figures.scale import scale
 from pipeline.report.finished import Finished
+from pipeline.runs import layout
+from pipeline.runs.storage import Storage
+from pipeline.stages.plan import CONTEXTS
 from tests.report.runs import SAMPLES, SEED
 
 HOW = {"seed": SEED, "samples": SAMPLES}
@@ -67,6 +75,64 @@ def test_two_runs_of_one_generator_and_runs_of_other_questions_are_refused(
     other = renamed(replace(runs[0], dataset="pool"), "toy-1B")
     with pytest.raises(InputError, match="data set pool: no question is in all of "):
         generators.frame([runs[1], other], **HOW)
+
+
+def asking(run: Finished, change: Callable[[str], str], folder: Path) -> Finished:
+    """A copy of the run whose questions' texts are changed."""
+    storage = Storage(str(folder))
+    for shard in run.shards:
+        name = layout.part(CONTEXTS, shard)
+        part = run.storage.read_table(name, list(run.columns))
+        texts = pa.array([change(text) for text in part["question"].to_pylist()])
+        place = part.column_names.index("question")
+        storage.write_table(name, part.set_column(place, "question", texts))
+    return replace(run, storage=storage)
+
+
+def test_runs_that_ask_something_else_under_one_id_are_refused(
+    runs: list[Finished], tmp_path: Path
+) -> None:
+    twin = renamed(runs[1], "toy-1B")
+    other = asking(twin, lambda text: text.replace("number 1", "no. 1"), tmp_path)
+    told = "data set pool: question 'm01' is 'Where is the bridge number 1[?]' in .* and 'Where is"
+    with pytest.raises(InputError, match=f"{told} the bridge no[.] 1[?]' in {tmp_path}; allowed"):
+        generators.frame([runs[1], other], **HOW)
+
+
+def config(tmp_path: Path, model: str, *beside: str) -> EvaluateConfig:
+    """An evaluation of two data sets whose files are not there; the second names finished runs."""
+    absent = {"questions": "q.jsonl", "candidates": "c.jsonl", "corpus": "p.jsonl"}
+    return EvaluateConfig.model_validate(
+        {
+            "run": {"root": str(tmp_path)},
+            "generator": {"engine": "fake", "model": model},
+            "probe": {"template": "chat", "top_k": 128, "max_tokens": 32},
+            "arms": {"top_m": [1], "empty_context": "frame"},
+            "datasets": [
+                {"name": "first", "input": absent},
+                {"name": "pool", "input": absent, "beside": list(beside)},
+            ],
+        }
+    )
+
+
+def test_what_stands_beside_a_data_set_is_checked_before_the_first_one_is_run(
+    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, twice = folders["pool"], "data set pool: two runs have generator fake"
+    for cfg, told in (
+        (config(tmp_path, "/models/fake", pool), twice),
+        (config(tmp_path, "toy", pool, pool), twice),
+        (
+            config(tmp_path, "toy", str(tmp_path / "none")),
+            "manifest.json: absent; allowed: the fol",
+        ),
+    ):
+        with pytest.raises(InputError, match=told):
+            evaluate.run(cfg, False)
+    assert capsys.readouterr().out == ""
+    (run,) = generators.beside(config(tmp_path, "toy", pool).datasets[1], "toy")
+    assert (run.dataset, generators.name_of(run)) == ("pool", "fake")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_many_arms_come_in_sections_by_selector() -> None:
 
 def test_the_ranking_stands_below_its_sentences() -> None:
     frame = pl.DataFrame(
-        [{"selector": "qlm", "way": "order", "top_m": 1, "f1": 0.25, "tk": 90.0}],
+        [{"selector": "qlm", "selection": "ranking", "top_m": 1, "f1": 0.25, "tk": 90.0}],
         schema=standings.SCHEMA,
     )
     sheet = answer.sheet("ranking", "Best?", frame)
@@ -91,7 +91,7 @@ def test_the_ranking_stands_below_its_sentences() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.startswith("Best? (d)\nIt is qlm.\n")
-    assert list(cells(text)["qlm"])[:3] == ["order", "1", "0.250"]
+    assert list(cells(text)["qlm"])[:3] == ["ranking", "1", "0.250"]
     assert "setting" not in text  # no room on a line
     console.print(ranking(Lead("Best?", "d", ["Nothing."], None)))
     assert console.file.getvalue().endswith("Nothing.\n")

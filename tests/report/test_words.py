@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.report import evaluation, words
+from pipeline.report import evaluation, generators, standings, words
 from pipeline.report.passages import HOLDS, TRUE
 
 EMPTY = evaluation.arms([]).schema
@@ -98,6 +98,21 @@ def test_a_signal_at_chance_is_said_to_be() -> None:
     text = said(arm("p", 0.3, 90), signals=pl.DataFrame(rows))
     assert "a golden answer in a passage with AUC 0.600 [0.550, 0.700]." in text
     assert "from misinformation with AUC 0.520 [0.450, 0.700], which is not told apart" in text
+
+
+def test_every_difference_that_is_shown_is_counted_once() -> None:
+    shown = (0.1, 0.0, 0.2)
+    gated = arm("p", 0.3, 90, difference=shown, minus_same_size=shown, minus_random=shown)
+    rows = [gated | {"minus_ungated": 0.1}, arm("retriever", 0.3, 90, difference=shown)]
+    arms = pl.DataFrame(rows, schema=EMPTY, strict=False)
+    first = {"settings": 2, "difference": 0.1, "minus_same_size": 0.1}  # cross-fitted
+    repeated = {"settings": 1, "difference": 0.1, "minus_first": -0.1}
+    ranked = pl.DataFrame([first, repeated], schema=standings.SCHEMA)
+    by_generator = pl.DataFrame(
+        [{"difference": 0.1}, {"difference": None}], schema=generators.SCHEMA
+    )
+    # 4 of p, none of retrieval order from itself; 2 of the first row, 1 of the second; 1.
+    assert words.cautions(arms, ranked, by_generator)[0].startswith("8 differences in F1 are shown")
 
 
 def test_without_golden_answers_the_summary_says_so() -> None:

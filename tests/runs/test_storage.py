@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.runs.storage import Storage
+from pipeline.runs.storage import Damaged, Storage
 
 
 @pytest.fixture(params=["folder", "file URI", "object store"])
@@ -75,6 +75,34 @@ def test_a_table_without_notes_has_none_and_does_not_hand_on_those_it_was_read_w
     assert storage.read_notes("copy.parquet") == {} == storage.read_notes("empty.parquet")
     with pytest.raises(FileNotFoundError):
         storage.read_notes("gone.parquet")
+
+
+WHOLE = pa.table({"a": [f"{i:08x}" for i in range(2000)]})
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda whole: b"",
+    "cut short": lambda whole: whole[: len(whole) // 2],
+    "pages": lambda whole: whole[:4] + bytes(1000) + whole[1004:],
+    "footer": lambda whole: whole[:-200] + b"\xff" * 192 + whole[-8:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_table_is_told_from_one_that_the_store_does_not_give(
+    storage: Storage, damage: str
+) -> None:
+    storage.write_table("part", WHOLE)
+    storage.write_bytes("part", DAMAGES[damage](storage.read_bytes("part")))
+    with pytest.raises(Damaged, match="/part: damaged, delete it and run again: "):
+        storage.read_table("part")
+    assert storage.is_table("part") == (damage == "pages")  # the footer alone is looked at
+    if damage != "pages":
+        with pytest.raises(Damaged):
+            storage.footer("part")
+    storage.write_bytes("folder/file", b"")
+    for read in (storage.read_table, storage.footer, storage.is_table):
+        with pytest.raises(OSError, match="folder") as refused:
+            read("folder")
+        assert not isinstance(refused.value, Damaged)
 
 
 def test_a_second_write_replaces_the_first(storage: Storage) -> None:

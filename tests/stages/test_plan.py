@@ -14,7 +14,7 @@ from pipeline.engines.table import Engines
 from pipeline.runs import layout
 from pipeline.runs.storage import Storage
 from pipeline.stages import build, known
-from pipeline.stages.plan import Plan, counted, finish, groups, load, make_plan
+from pipeline.stages.plan import Plan, count_damaged, counted, finish, groups, load, make_plan
 from pipeline.stages.stage import (
     ContractError,
     Family,
@@ -100,15 +100,22 @@ class Walk:
         )
         self.plan = Plan(str(root), SOURCE, ("question_id", "question"), steps, "runs/x")
         self.counted: list[tuple[str, Mapping[str, float]]] = []
+        self.passed_over = 0.0
 
     def __call__(self, given: pa.Table) -> pa.Table:
         """One block through all steps, with a fresh worker."""
         engines = Engines(OfflineIgpConfig.model_construct())  # type: ignore[call-arg]
-        worker = Worker(
-            self.plan.root, self.plan.steps, engines, lambda *counts: self.counted.append(counts)
-        )
-        with known.mapped(self.storage, self.plan.families):
+        with known.mapped(self.storage, self.plan.families) as found:
+            count_damaged(self.plan, found, self.skipped)
+            maps = {folder: one.path for folder, one in found.items()}
+            worker = Worker(self.plan.root, self.plan.steps, engines, self.count, maps=maps)
             return asyncio.run(worker(given))
+
+    def count(self, stage: str, counts: Mapping[str, float]) -> None:
+        self.counted.append((stage, counts))
+
+    def skipped(self, stage: str, counts: Mapping[str, float]) -> None:
+        self.passed_over += counts["skipped"]
 
 
 def test_a_stored_part_is_taken_up_and_not_computed_again(tmp_path: Path) -> None:
@@ -206,7 +213,10 @@ def test_a_stage_of_a_family_is_given_the_rows_in_which_siblings_stored_what_it_
     assert y not in [found for given in seen for found in given or []]
     assert third.storage.names("stages/kin-family") == ["0", "1", "2"]
     assert [counts["others"] for _, counts in third.counted] == [2 + grows, 0]
-    assert third.storage.names("stages/kin-family/2") == [layout.part_name(i) for i in (0, 1)]
+    left = [*(layout.part_name(shard) for shard in (0, 1)), known.SIBLINGS]
+    assert third.storage.names("stages/kin-family/2") == left
+    others = ["stages/kin-family/0", "stages/kin-family/1"]
+    assert known.siblings(third.storage, "stages/kin-family/2") == others
 
 
 @pytest.mark.parametrize("damage", ["cut", "scrambled", "vanished"])
@@ -228,8 +238,18 @@ def test_a_sibling_s_part_that_cannot_be_read_is_passed_over_and_told_of(
     made = third(block("x", "y"))
     assert made["kin"].to_pylist() == seen[-1] == [key("x"), key("y")]  # the other sibling's
     notes = third.storage.read_notes(layout.part("stages/kin-family/2", 0))
-    assert (notes["others"], notes.get("skipped", 0)) == (2, damage != "vanished")
-    assert (str(part) in caplog.text) == (damage != "vanished")
+    assert (notes["others"], third.passed_over) == (2, damage != "vanished")
+    assert caplog.text.count(str(part)) == (damage != "vanished")
+    assert "delete" not in caplog.text  # another plan's part
+
+
+def test_a_map_that_is_gone_ends_the_run_and_makes_nothing_anew(tmp_path: Path) -> None:
+    walk, maps = kin(tmp_path, 0, []), {"stages/kin-family/0": "stages/kin-family/0/known-x"}
+    engines = Engines(OfflineIgpConfig.model_construct())  # type: ignore[call-arg]
+    worker = Worker(walk.plan.root, walk.plan.steps, engines, walk.count, maps=maps)
+    with pytest.raises(FileNotFoundError, match="kin-family/0/known-x"):
+        asyncio.run(worker(block("x")))
+    assert walk.counted == []
 
 
 def test_a_stored_part_of_other_questions_is_a_defect(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.config import OfflineIgpConfig
+from pipeline import schema
+from pipeline.config import AnswerConfig, OfflineIgpConfig, ProbeConfig
+from pipeline.engines.models import for_answers
 from pipeline.engines.table import Engines
-from pipeline.stages import build, source
+from pipeline.stages import answer, build, probe, probe_sets, source
 from pipeline.stages.plan import Plan, make_plan
 from pipeline.stages.source import Source
 from pipeline.stages.stage import Family, Stage, Transform
@@ -188,7 +190,11 @@ APART: list[dict[str, Any]] = [
     *({"probe": probe} for probe in ({"top_k": 64}, {"max_tokens": 4}, {"template": "chat"})),
     *({"probe": probe} for probe in ({"passage_format": "text"}, {"trace": True})),
     *({"probe": {"early_stop_threshold": limit}} for limit in (-0.1, 0.0)),
-    {"generator": {"max_model_len": 512}},
+    *({"generator": {"max_model_len": 512}}, {"generator": {"dtype": "bfloat16"}}),
+    *({"generator": {"bos": bos}} for bos in ("always", "never")),
+    *({"generator": {"chat_date": day}} for day in ("27 Jul 2024", "today")),
+    *({"generator": {"stop_tokens": [token]}} for token in ("a", "b")),
+    {"generator": {"probe_mode": "flat_logprobs"}},
 ]
 
 
@@ -202,6 +208,42 @@ def test_probes_are_shared_by_what_measures_alike_whatever_it_leaves_out(tmp_pat
     assert {family(**one) for one in SHARED} == {family(), family(elsewhere)} == {family()}
     others = [family(**one) for one in APART]
     assert len({family(), *others}) == 1 + len(others)
+
+
+GENERATOR = {
+    "settings": {"engine": "transformers", "dtype": "float32"},
+    "version": "transformers 5.1",
+    "tokenizer": "transformers 5.1",
+    "model": "0" * 64,
+    "stop_tokens": ["</s>"],
+}
+OTHERS: dict[str, Any] = {
+    "settings": {"engine": "vllm", "dtype": "float32"},
+    "version": "transformers 5.2",
+    "tokenizer": "transformers 5.2",
+    "model": "1" * 64,
+    "stop_tokens": ["<eos>"],
+}
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_generators_that_differ_in_one_thing_alone_share_no_family(part: str) -> None:
+    probing = ProbeConfig(template="literal", top_k=8, max_tokens=4)
+    answering = AnswerConfig(template="literal", max_tokens=4)
+
+    def folders(generator: dict[str, Any]) -> list[str]:
+        stages = [
+            probe.stage(probing, generator),
+            probe_sets.stage(probing, generator, max_rounds=2, threshold=0.0),
+            answer.stage(answering, passage_format="contents", generator=for_answers(generator)),
+        ]
+        columns = pa.schema([*QUESTIONS, schema.CANDIDATES, schema.ARMS])
+        steps = make_plan("root", "x", SOURCE, columns, stages).steps
+        return [step.folder.rpartition("/")[0] for step in steps]
+
+    first, other = folders(GENERATOR), folders({**GENERATOR, part: OTHERS[part]})
+    assert first == folders({**GENERATOR})
+    assert len({*first, *other}) == 6
 
 
 def test_a_family_holds_values_of_one_type() -> None:

@@ -82,7 +82,7 @@ def thresholds(found: pl.DataFrame) -> Figure:
     for panel, name in zip(panels, (QUALITY, "TK", "share with\nnone admitted"), strict=True):
         panel.set_ylabel(name)
         spread.show(panel)
-    panels[2].set(xlabel="threshold Tp (dotted: retrieval order at the same M)", ylim=(-0.03, 1.03))
+    panels[2].set(xlabel="threshold Tp (dotted: retrieval order, same budget)", ylim=(-0.03, 1.03))
     style.legend(figure, panels[0], columns=6)
     return figure
 
