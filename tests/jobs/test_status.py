@@ -10,8 +10,9 @@ from pipeline import driver
 from pipeline.config import OfflineIgpConfig
 from pipeline.report.status import duration, size
 from pipeline.runs import layout
-from pipeline.runs.inventory import NoRuns
+from pipeline.runs.inventory import MANIFEST, NoRuns
 from pipeline.runs.storage import Storage
+from pipeline.stages.manifest import manifest
 from pipeline.stages.plan import run_local
 from tests.jobs.runs import DEMO, overrides
 from tests.runs.roots import (
@@ -137,6 +138,7 @@ def test_a_redrive_that_was_cut_off_before_its_end_brings_the_metrics_up_to_date
     plan = prepared(cfg)
     run_local(plan, cfg)
     storage = Storage(plan.root)
+    storage.write_json(f"{plan.run_folder}/{MANIFEST}", manifest(plan, cfg, None))
     storage.write_json(f"{plan.run_folder}/metrics.json", {"questions": 49})
     assert driver.redrive_run(cfg, dry_run=False) == driver.DONE
     assert storage.read_json(f"{plan.run_folder}/metrics.json")["questions"] == 50
