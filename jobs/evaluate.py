@@ -17,6 +17,8 @@ from pipeline.runs.storage import Storage
 
 def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     """The job; its exit code."""
+    for dataset in cfg.datasets:  # what no data set can run with is said before any work
+        cfg.run_of(dataset, "to be built" if dataset.builds_index else None)
     runs: list[Finished] = []
     model = cfg.generator.model
     beside = [run for one in cfg.datasets for run in generators.beside(one, model)]

@@ -272,7 +272,8 @@ def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: 
     """Prints the table and where the run is; the exit code by its share of dead questions."""
     storage = Storage(plan.root)
     Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
-    print(f"behind the table: {_probe_line(metrics['probe'])}")
+    if metrics["probe"]:
+        print(f"behind the table: {_probe_line(metrics['probe'])}")
     for selector, rates in metrics.get("listwise", {}).items():
         print(rankings.line(selector, rates))
     print(f"run: {storage.uri(plan.run_folder)}{note}")

@@ -128,7 +128,9 @@ def _facts(runs: Sequence[Finished], samples: int) -> list[str]:
         empty = metrics.get("empty_golds", 0)
         golds = f", {empty} golden answers that normalise to nothing" if empty else ""
         facts.append(f"{run.dataset}: {metrics['questions']} questions{lost}{golds}")
-        facts.append(f"{len(run.arms)} arms, generator {config['generator']['model']}")
+        generator = config["generator"]
+        stand_in = " (a stand-in for a model)" if generator["engine"] == "fake" else ""
+        facts.append(f"{len(run.arms)} arms, generator {generator['model']}{stand_in}")
         if metrics["probe"]:
             probe = run.probe
             facts.append(

@@ -91,7 +91,7 @@ def test_the_ranking_stands_below_its_sentences() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.startswith("Best? (d)\nIt is qlm.\n")
-    assert list(cells(text)["qlm"])[:3] == ["ranking", "1", "0.250"]
-    assert "setting" not in text  # no room on a line
+    assert list(cells(text)["qlm"])[:4] == ["ranking", "1", "–", "0.250"]
+    assert "beats controls" not in text  # no room on a line
     console.print(ranking(Lead("Best?", "d", ["Nothing."], None)))
     assert console.file.getvalue().endswith("Nothing.\n")
