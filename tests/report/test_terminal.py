@@ -10,6 +10,7 @@ from rich.console import Console
 from pipeline.config import ArmsConfig, GridEntry
 from pipeline.report import answer, standings
 from pipeline.report.html import Lead
+from pipeline.report.sheets import UNDEFINED
 from pipeline.report.summary import summarise
 from pipeline.report.terminal import ranking, table
 from pipeline.stages.arms import grid_arms
@@ -91,7 +92,7 @@ def test_the_ranking_stands_below_its_sentences() -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert text.startswith("Best? (d)\nIt is qlm.\n")
-    assert list(cells(text)["qlm"])[:4] == ["ranking", "1", "–", "0.250"]
+    assert list(cells(text)["qlm"])[:4] == ["ranking", "1", UNDEFINED, "0.250"]
     assert "beats controls" not in text  # no room on a line
     console.print(ranking(Lead("Best?", "d", ["Nothing."], None)))
     assert console.file.getvalue().endswith("Nothing.\n")
