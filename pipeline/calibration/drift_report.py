@@ -8,7 +8,7 @@ from rich.table import Table
 
 from pipeline.calibration.drift import Drift, exceeded
 
-_HEADINGS = ("signal", "measure", "reference", "current", "drift", "limit", "chance", "")
+_HEADINGS = ("signal", "measure", "reference", "current", "drift", "limit", "chance", "verdict")
 
 
 def as_json(
@@ -34,7 +34,7 @@ def as_json(
 
 
 def table(found: Sequence[Drift], *, title: str) -> Table:
-    """One line per signal and measure; flagged ones say DRIFT."""
+    """One line per signal and measure; flagged ones say DRIFT, and others above their limit so."""
     shown = Table(title=title)
     for i, name in enumerate(_HEADINGS):
         shown.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
@@ -48,7 +48,7 @@ def markdown(report: dict[str, Any], found: Sequence[Drift]) -> str:
     """The report as a Markdown page."""
     before, now = report["reference"], report["current"]
     lines = [
-        "# Drift" if report["drifted"] else "# No drift",
+        _title(report["drifted"], found),
         "",
         f"- reference: {before['run']}, {before['questions']} questions",
         f"- current: {now['run']}, {now['questions']} questions",
@@ -70,5 +70,19 @@ def _cells(entry: Drift) -> tuple[str, ...]:
         entry.measure,
         *(f"{number:.3f}" for number in numbers),
         f"{entry.chance:.2g}",
-        "DRIFT" if entry.exceeded else "",
+        "DRIFT" if entry.exceeded else "above, may be chance" if _above(entry) else "",
     )
+
+
+def _title(drifted: bool, found: Sequence[Drift]) -> str:
+    """The verdict; values above their limits that chance may explain ask for more questions."""
+    above = sum(map(_above, found))
+    if drifted or not above:
+        return "# Drift" if drifted else "# No drift"
+    return (
+        f"# No drift shown: {above} above their limits, with too few questions to rule out chance"
+    )
+
+
+def _above(entry: Drift) -> bool:
+    return entry.value > entry.limit

@@ -90,6 +90,16 @@ def test_a_run_whose_passages_help_less_fails_the_gate_and_says_where(
     assert "DRIFT" in capsys.readouterr().out
 
 
+def test_what_is_above_its_limit_and_may_be_chance_is_no_drift_and_is_told(
+    reference: Path, tmp_path: Path
+) -> None:
+    current = write_run(tmp_path / "now", seed=2)
+    assert run(reference, current, tmp_path / "report", "psi_limit=0.0001") == driver.DONE
+    page = (tmp_path / "report" / "drift.md").read_text()
+    assert page.startswith("# No drift shown: 4 above their limits, with too few questions")
+    assert page.count("| above, may be chance |") == 4
+
+
 def test_limits_from_the_command_line_decide(reference: Path, tmp_path: Path) -> None:
     current = write_run(tmp_path / "now", seed=2, shift=0.15)
     wide = ("psi_limit=99", "ks_limit=1", "pass_rate_limit=1")
