@@ -14,7 +14,10 @@ from pipeline.report.words import VERDICTS, interval, verdict
 Row = Mapping[str, Any]
 WIDE = ("minus the first row", "beats controls")
 """Columns for which a terminal has no room."""
-NOTHING = "No way of choosing can be ranked: no question has golden answers."
+NOTHING = (
+    "No way of choosing can be ranked: no question has golden answers. Where passages are judged, "
+    "the section on relevance has the NDCG of every order."
+)
 
 
 UNLABELLED = "Left out of this, since no question has golden answers: {}."

@@ -10,7 +10,6 @@ from pipeline.report import answer, points, standings, tables
 from pipeline.report.averages import AVERAGE
 from pipeline.report.figures import detail, quality, scale, style
 from pipeline.report.html import Drawn, Lead, Section
-from pipeline.report.sheets import UNDEFINED
 from pipeline.report.tables import filled
 
 BEST = "Which way of choosing evidence is best here?"
@@ -47,7 +46,7 @@ def of_answer(ranked: pl.DataFrame, datasets: Sequence[str]) -> tuple[Lead, Sect
     all of the report, those that cannot be ranked among them."""
     first = standings.lead(ranked)
     sheet = answer.sheet("ranking", BEST, first) if len(first) else None
-    dataset = sheet.frame["dataset"][0] if sheet else UNDEFINED
+    dataset = sheet.frame["dataset"][0] if sheet else ", ".join(datasets)
     known = set(ranked["dataset"])
     labelled = [name for name in datasets if name in known]
     left_out = [name for name in datasets if name not in known]
