@@ -114,7 +114,10 @@ def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
             f"{plain['tk']:,.0f} tokens, it is {told}: {interval(gain, 'gain', '+.3f')}."
         )
     if told != "higher":
-        yield "So it is not shown here that choosing beats plain retrieval order."
+        yield (
+            "So it is not shown here that choosing beats plain retrieval order; jobs/calibrate.py "
+            "with conf/calibrate/choose.yaml names the shortest of it that is as good."
+        )
 
 
 def _against_controls(best: Row) -> Iterator[str]:
