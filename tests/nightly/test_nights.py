@@ -45,7 +45,7 @@ def test_what_decides_no_number_leaves_the_id_as_it_is(more: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     "more",
     [
-        ("generator.model=other",),
+        ("generator.max_model_len=1024",),
         ("selection.threshold=0.1",),
         ("run.seed=1",),
         ("input.sample=10",),
