@@ -11,8 +11,7 @@ from rich.console import Console
 
 from pipeline import driver
 from pipeline.calibration import drift_report
-from pipeline.calibration.drift import Limits, drift, exceeded
-from pipeline.calibration.finished import check_comparable, open_run, sample
+from pipeline.calibration.finished import check_comparable, open_run
 from pipeline.config import DriftConfig
 from pipeline.runs.storage import Storage
 
@@ -20,34 +19,20 @@ from pipeline.runs.storage import Storage
 def run(cfg: DriftConfig, dry_run: bool) -> int:
     """The job; its exit code."""
     reference, current = open_run(cfg.reference), open_run(cfg.current)
-    notes = check_comparable(reference, current)
     if dry_run:
+        check_comparable(reference, current)
         print(f"reference  {cfg.reference}\ncurrent    {cfg.current}\noutput     {cfg.output}")
         return driver.DONE
-    before = sample(reference, threshold=cfg.threshold)
-    now = sample(current, threshold=cfg.threshold)
-    limits = Limits(cfg.psi_limit, cfg.ks_limit, cfg.pass_rate_limit, cfg.alpha)
-    found = drift(before, now, limits)
-    report = drift_report.as_json(
-        found,
-        reference=cfg.reference,
-        current=cfg.current,
-        questions=(before.questions, now.questions),
-        threshold=cfg.threshold,
-        alpha=cfg.alpha,
-        notes=notes,
-    )
+    report, found = drift_report.compare(reference, current, cfg, threshold=cfg.threshold)
     output = Storage(cfg.output)
     output.write_json("drift.json", report)
     output.write_bytes("drift.md", drift_report.markdown(report, found).encode())
-    title = f"drift: {before.questions} questions before, {now.questions} now"
-    Console(width=None if sys.stdout.isatty() else 110).print(
-        drift_report.table(found, title=title)
-    )
-    for note in notes:
+    shown = drift_report.table(report, found)
+    Console(width=None if sys.stdout.isatty() else 110).print(shown)
+    for note in report["differences"]:
         print(f"differs: {note}")
     print(f"report: {output.uri('drift.md')}")
-    return driver.GATE if exceeded(found) else driver.DONE
+    return driver.GATE if report["drifted"] else driver.DONE
 
 
 if __name__ == "__main__":

@@ -60,9 +60,15 @@ def tiny_folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The measured values and question sets kept beside the repository, or WINNOW_SHARED."""
-    folder = Path(os.environ.get("WINNOW_SHARED", REPOSITORY.parent / "shared"))
+def shared_root() -> Path:
+    """Where what is kept outside of the repository lies: beside it, or in WINNOW_SHARED."""
+    return Path(os.environ.get("WINNOW_SHARED", REPOSITORY.parent / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared(shared_root: Path) -> Path:
+    """The measured values and question sets kept outside of the repository."""
+    folder = shared_root
     if not (folder / "notes" / "golden_igp.json").is_file():
         # The values were measured on texts under a share-alike licence, so they stay outside this
         # repository; without them the engines are still held to agree with each other.

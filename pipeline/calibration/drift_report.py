@@ -1,4 +1,4 @@
-"""Drift as a terminal table, as JSON and as Markdown."""
+"""The drift between two finished runs, as JSON, as a terminal table and as Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,36 +6,38 @@ from typing import Any
 
 from rich.table import Table
 
-from pipeline.calibration.drift import Drift, exceeded
+from pipeline.calibration.drift import Drift, Limits, drift, exceeded
+from pipeline.calibration.finished import FinishedRun, check_comparable, sample
+from pipeline.config import DriftLimits
 
 _HEADINGS = ("signal", "measure", "reference", "current", "drift", "limit", "chance", "verdict")
 
 
-def as_json(
-    found: Sequence[Drift],
-    *,
-    reference: str,
-    current: str,
-    questions: tuple[int, int],
-    threshold: float,
-    alpha: float,
-    notes: Sequence[str],
-) -> dict[str, Any]:
-    """The report as JSON's types; `drifted` says whether any entry was flagged."""
-    return {
+def compare(
+    reference: FinishedRun, current: FinishedRun, cfg: DriftLimits, *, threshold: float
+) -> tuple[dict[str, Any], list[Drift]]:
+    """Two finished runs: the report as JSON's types, whose `drifted` says whether any entry was
+    flagged, and its entries. InputError where they cannot be compared."""
+    notes = check_comparable(reference, current)
+    before, now = (sample(run, threshold=threshold) for run in (reference, current))
+    limits = Limits(cfg.psi_limit, cfg.ks_limit, cfg.pass_rate_limit, cfg.alpha)
+    found = drift(before, now, limits)
+    report = {
         "drifted": bool(exceeded(found)),
-        "reference": {"run": reference, "questions": questions[0]},
-        "current": {"run": current, "questions": questions[1]},
+        "reference": {"run": reference.folder, "questions": before.questions},
+        "current": {"run": current.folder, "questions": now.questions},
         "threshold": threshold,
-        "alpha": alpha,
-        "differences": list(notes),
+        "alpha": cfg.alpha,
+        "differences": notes,
         "signals": [asdict(entry) for entry in found],
     }
+    return report, found
 
 
-def table(found: Sequence[Drift], *, title: str) -> Table:
+def table(report: dict[str, Any], found: Sequence[Drift]) -> Table:
     """One line per signal and measure; flagged ones say DRIFT, and others above their limit so."""
-    shown = Table(title=title)
+    before, now = (report[side]["questions"] for side in ("reference", "current"))
+    shown = Table(title=f"drift: {before} questions before, {now} now")
     for i, name in enumerate(_HEADINGS):
         shown.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
     for entry in found:

@@ -18,7 +18,7 @@ from pipeline.config.jobs import (
 )
 from pipeline.config.listwise import ListwiseConfig
 from pipeline.config.models import EmbedderConfig, GeneratorConfig, RuntimeConfig
-from pipeline.config.monitoring import DriftConfig
+from pipeline.config.monitoring import DriftConfig, DriftLimits
 from pipeline.config.nightly import (
     DriftCheckConfig,
     GateConfig,
@@ -63,6 +63,7 @@ __all__ = [
     "DatasetConfig",
     "DriftCheckConfig",
     "DriftConfig",
+    "DriftLimits",
     "EmbedderConfig",
     "EndpointConfig",
     "EvaluateConfig",

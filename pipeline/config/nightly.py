@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Frozen, Path
 from pipeline.config.jobs import OfflineIgpConfig
+from pipeline.config.monitoring import DriftLimits
 
 
 def _zone(name: str) -> str:
@@ -71,15 +72,9 @@ class GateConfig(Frozen):
         return self
 
 
-class DriftCheckConfig(Frozen):
+class DriftCheckConfig(DriftLimits):
     """Limits of NU, IG, T and pass rate against the baseline's, as in jobs/drift.py."""
 
-    psi_limit: float = Field(0.25, gt=0, description="population stability index, 10 bins")
-    ks_limit: float = Field(0.15, gt=0, le=1, description="Kolmogorov-Smirnov statistic")
-    pass_rate_limit: float = Field(0.1, gt=0, le=1, description="change of the mean pass rate")
-    alpha: float = Field(
-        0.01, gt=0, lt=1, description="drift this likely by chance alone is not flagged"
-    )
     fails: bool = Field(False, description="whether drift fails the gate, or is told alone")
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.calibration import drift_report
-from pipeline.calibration.drift import Drift, Limits, drift, exceeded
-from pipeline.calibration.finished import check_comparable, sample
+from pipeline.calibration.drift import Drift, exceeded
 from pipeline.config import DriftCheckConfig
 from pipeline.nightly.gate import Drifted
 from pipeline.nightly.scores import Scores
@@ -23,22 +22,10 @@ def check(
     if cfg is None or baseline is None:
         return {"checked": False, "reason": "off" if cfg is None else "no baseline"}, Drifted()
     try:
-        notes = check_comparable(baseline, night)
-        before, now = (sample(side, threshold=threshold) for side in (baseline, night))
+        report, found = drift_report.compare(baseline, night, cfg, threshold=threshold)
     except InputError as error:
         unchecked = (f"drift: not checked: {error}",) if cfg.fails else ()
         return {"checked": False, "reason": str(error)}, Drifted(unchecked=unchecked)
-    limits = Limits(cfg.psi_limit, cfg.ks_limit, cfg.pass_rate_limit, cfg.alpha)
-    found = drift(before, now, limits)
-    report = drift_report.as_json(
-        found,
-        reference=baseline.folder,
-        current=night.folder,
-        questions=(before.questions, now.questions),
-        threshold=threshold,
-        alpha=cfg.alpha,
-        notes=notes,
-    )
     flagged = tuple(map(told, exceeded(found))) if cfg.fails else ()
     return {"checked": True, **report}, Drifted(flagged=flagged)
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import TypedDict
 
@@ -45,10 +44,9 @@ class Pair(TypedDict):
 
 
 @pytest.fixture(scope="module")
-def golden_pairs() -> list[Pair]:
-    """The measured pairs, from $WINNOW_SHARED or the folder shared beside the repository."""
-    beside = Path(__file__).resolve().parents[3] / "shared"
-    path = Path(os.environ.get("WINNOW_SHARED", beside)) / "notes" / "golden_igp.json"
+def golden_pairs(shared_root: Path) -> list[Pair]:
+    """The measured pairs, kept outside of the repository."""
+    path = shared_root / "notes" / "golden_igp.json"
     if not path.is_file():
         # Measured on texts under a share-alike licence, so kept outside this repository; the same
         # formulas are checked by hand and by properties in this file without them.

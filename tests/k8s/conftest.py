@@ -1,12 +1,11 @@
 """Every overlay and the compositions of components, rendered once."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.k8s.crds import Schemas, schemas
-from tests.k8s.manifests import COMPOSED, OVERLAYS, REPOSITORY, Object, compose, parsed, rendered
+from tests.k8s.manifests import COMPOSED, OVERLAYS, Object, compose, parsed, rendered
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +18,11 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Objec
 
 
 @pytest.fixture(scope="session")
-def crds() -> Schemas:
+def crds(shared_root: Path) -> Schemas:
     """The schemas of KubeRay's and the Prometheus operator's kinds, kept beside the repository."""
-    shared = Path(os.environ.get("WINNOW_SHARED", REPOSITORY.parent / "shared"))
-    if not (shared / "crds" / "SOURCES.txt").is_file():
+    folder = shared_root / "crds"
+    if not (folder / "SOURCES.txt").is_file():
         # Megabytes of other projects' text, so they stay outside this repository; without them
         # the operator's rules and the core kinds are still checked.
-        pytest.skip(f"NOT CHECKED: {shared}/crds is absent; set WINNOW_SHARED to check against it")
-    return schemas(shared / "crds")
+        pytest.skip(f"NOT CHECKED: {folder} is absent; set WINNOW_SHARED to check against it")
+    return schemas(folder)

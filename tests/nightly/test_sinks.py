@@ -75,6 +75,8 @@ def samples_of(exposition: bytes) -> dict[tuple[str, ...], float]:
 def test_a_real_pushgateway_keeps_the_last_night_of_a_config(three: Made, tmp_path: Path) -> None:
     program = shutil.which("prometheus-pushgateway")
     if program is None:
+        # A Go program that no Python package carries. Without it the requests and the exposition
+        # text are still read by a server of this file, with Prometheus' own parser.
         pytest.skip("NOT CHECKED: prometheus-pushgateway is not installed (Debian has it)")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -32,6 +32,17 @@ def metric(arm: str, f1: float, tokens: int, size: int, **others: Any) -> dict[s
     return defaults | others
 
 
+def spread(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of a frame of means: a tuple is (value, low, high) in three, anything else itself."""
+    made: dict[str, Any] = {}
+    for key, value in given.items():
+        if isinstance(value, tuple):
+            made |= dict(zip((key, f"{key}_low", f"{key}_high"), value, strict=True))
+        else:
+            made[key] = value
+    return made
+
+
 def probe(nu0: float, prompts: list[int], steps: list[int], **others: Any) -> dict[str, Any]:
     """One question's rollouts with what the summary reads."""
     return {

@@ -6,18 +6,14 @@ import polars as pl
 import pytest
 
 from pipeline.report import answer, standings
+from tests.report.rows import spread
 
 
 def way(selector: str, f1: float, **others: Any) -> dict[str, Any]:
     """A row of a ranking; `others` give a mean as (value, low, high)."""
     row: dict[str, Any] = {"dataset": "d", "selector": selector, "selection": "ranking", "top_m": 1}
     row |= {"f1": f1, "f1_low": f1, "f1_high": f1, "tk": 90.0, "selection_tokens": 0.0}
-    for key, value in others.items():
-        if isinstance(value, tuple):
-            row |= dict(zip((key, f"{key}_low", f"{key}_high"), value, strict=True))
-        else:
-            row[key] = value
-    return row
+    return row | spread(others)
 
 
 def frame(*rows: dict[str, Any]) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.report import evaluation, generators, standings, words
 from pipeline.report.passages import HOLDS, TRUE
+from tests.report.rows import spread
 
 EMPTY = evaluation.arms([]).schema
 NO_SIGNALS = pl.DataFrame(
@@ -22,12 +23,7 @@ def arm(name: str, f1: float | None, tk: float, **others: Any) -> dict[str, Any]
     row: dict[str, Any] = {"dataset": "d", "arm": name, "kind": "policy", "selector": "ig"}
     row |= {"prunes": True, "f1": f1, "f1_low": f1, "f1_high": f1, "f1_n": 9, "tk": tk}
     row |= {"empty_share": 0.25, "baseline": "retriever"}
-    for key, value in others.items():
-        if isinstance(value, tuple):
-            row |= dict(zip((key, f"{key}_low", f"{key}_high"), value, strict=True))
-        else:
-            row[key] = value
-    return row
+    return row | spread(others)
 
 
 def said(*rows: dict[str, Any], tested: str | None = "p", **frames: pl.DataFrame) -> str:
