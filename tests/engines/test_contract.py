@@ -120,16 +120,23 @@ def subject(request: pytest.FixtureRequest, tiny_folder: Path) -> Iterator[Subje
 
 
 @pytest.fixture(scope="module")
-def speaker(demo_folder: Path) -> Iterator[Subject]:
-    """vLLM over the demo model; the plain loop is the reference that it is held to."""
+def served(demo_folder: Path) -> Iterator[Subject]:
+    """vLLM over the demo model."""
     with running("vllm-in_engine", demo_folder) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def spoken(speaker: Subject) -> list[Rollout]:
-    """The speaker's rollouts of PROMPTS."""
-    return speaker.rollouts(PROMPTS)
+def loop(demo_folder: Path) -> Iterator[Subject]:
+    """The plain float32 loop over the demo model."""
+    with running("transformers", demo_folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spoken(served: Subject, loop: Subject) -> tuple[list[Rollout], list[Rollout]]:
+    """The rollouts of PROMPTS by vLLM and by the plain loop."""
+    return served.rollouts(PROMPTS), loop.rollouts(PROMPTS)
 
 
 def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
@@ -145,14 +152,15 @@ def test_a_rollout_has_one_uncertainty_and_one_margin_for_each_of_its_steps(
 
 
 def test_a_rollout_ends_at_its_first_end_token_and_counts_it(
-    speaker: Subject, spoken: list[Rollout]
+    served: Subject, spoken: tuple[list[Rollout], list[Rollout]]
 ) -> None:
-    stop_ids = speaker.generator.tokenizer.stop_ids
-    assert any(len(rollout.token_ids) < MT for rollout in spoken)
-    for rollout in spoken:
-        ends = [token in stop_ids for token in rollout.token_ids]
-        assert not any(ends[:-1])
-        assert ends[-1] or len(ends) == MT
+    stop_ids = served.generator.tokenizer.stop_ids
+    for rollouts in spoken:
+        assert any(len(rollout.token_ids) < MT for rollout in rollouts)
+        for rollout in rollouts:
+            ends = [token in stop_ids for token in rollout.token_ids]
+            assert not any(ends[:-1])
+            assert ends[-1] or len(ends) == MT
 
 
 def test_a_rollout_is_the_same_alone_and_in_a_crowd(subject: Subject) -> None:
@@ -284,11 +292,15 @@ def test_ending_rollouts_early_changes_no_admission_and_saves_steps(subject: Sub
     assert (saved > 0.2 and stopped > 0) or subject.name == "fake"  # whose answers are short
 
 
-def test_the_golden_rollouts_come_out_to_four_digits(speaker: Subject, shared: Path) -> None:
+@pytest.mark.parametrize("engine", ["served", "loop"])
+def test_the_golden_rollouts_come_out_to_four_digits(
+    engine: str, request: pytest.FixtureRequest, shared: Path
+) -> None:
+    subject: Subject = request.getfixturevalue(engine)
     golden = json.loads((shared / "notes" / "golden_igp.json").read_text())
     assert (golden["K"], golden["MT"]) == (128, MT)
     records = [pair[kind] for pair in golden["pairs"] for kind in ("unconditional", "conditional")]
-    rollouts = speaker.rollouts([record["prompt"] for record in records])
+    rollouts = subject.rollouts([record["prompt"] for record in records])
     for record, rollout in zip(records, rollouts, strict=True):
         assert list(rollout.token_ids) == record["tokens"]
         assert len(rollout.token_ids) == record["T"]
@@ -297,17 +309,8 @@ def test_the_golden_rollouts_come_out_to_four_digits(speaker: Subject, shared: P
         assert rollout.margin_T.min() == pytest.approx(record["min_top2_logit_gap"], abs=1e-3)
 
 
-@pytest.fixture(scope="module")
-def reference(demo_folder: Path) -> list[Rollout]:
-    """The plain float32 loop's rollouts."""
-    with running("transformers", demo_folder) as made:
-        return made.rollouts(PROMPTS)
-
-
-def test_the_real_engines_agree_with_the_plain_loop(
-    spoken: list[Rollout], reference: list[Rollout]
-) -> None:
-    for a, b in zip(spoken, reference, strict=True):
+def test_vllm_agrees_with_the_plain_loop(spoken: tuple[list[Rollout], list[Rollout]]) -> None:
+    for a, b in zip(*spoken, strict=True):
         assert a.token_ids == b.token_ids
         nu_a, nu_b = normalised_uncertainty(a.u_T), normalised_uncertainty(b.u_T)
         assert nu_a == pytest.approx(nu_b, abs=1e-4)

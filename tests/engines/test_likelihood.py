@@ -216,28 +216,34 @@ def test_the_fake_finds_a_question_likelier_over_the_passage_with_its_words() ->
 
 
 @pytest.fixture(scope="module")
-def served(demo_folder: Path) -> Iterator[Subject]:
-    with running("vllm", demo_folder) as made:
-        yield made
+def demo_pair(demo_folder: Path) -> Iterator[tuple[Subject, Subject]]:
+    with running("transformers", demo_folder) as plain, running("vllm", demo_folder) as served:
+        yield plain, served
 
 
 @pytest.mark.engine
-def test_vllm_agrees_with_a_plain_pass_on_a_real_model(served: Subject, demo_folder: Path) -> None:
-    pairs = served.pairs()
-    for pair, values in zip(pairs, served.log_likelihoods(pairs), strict=True):
-        np.testing.assert_allclose(values, _by_hand(demo_folder, *pair), atol=1e-3)
+def test_the_engines_agree_with_a_plain_pass_and_with_each_other_on_a_real_model(
+    demo_pair: tuple[Subject, Subject], demo_folder: Path
+) -> None:
+    plain, served = demo_pair
+    pairs = plain.pairs()
+    reference = [_by_hand(demo_folder, *pair) for pair in pairs]
+    for subject in demo_pair:
+        for values, expected in zip(subject.log_likelihoods(pairs), reference, strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-3)
     prompts = [prefix for prefix, _ in pairs]
-    wanted = served.scorer.tokenizer.ids("Yes") + served.scorer.tokenizer.ids(" No")
-    for prompt, found in zip(prompts, served.next_tokens(prompts, wanted), strict=True):
-        expected = [_by_hand(demo_folder, prompt, [token])[0] for token in wanted]
-        np.testing.assert_allclose(found, expected, atol=1e-3)
+    wanted = plain.scorer.tokenizer.ids("Yes") + plain.scorer.tokenizer.ids(" No")
+    for a, b in zip(
+        plain.next_tokens(prompts, wanted), served.next_tokens(prompts, wanted), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-3)
 
 
 @pytest.mark.engine
 def test_a_question_is_likelier_over_its_own_passage_on_a_real_model(
-    served: Subject,
+    demo_pair: tuple[Subject, Subject],
 ) -> None:
-    sums = [values.sum() for values in served.log_likelihoods(served.pairs())]
+    sums = [values.sum() for values in demo_pair[0].log_likelihoods(demo_pair[0].pairs())]
     assert sums[0] > sums[2]
     assert sums[3] > sums[1]
 
