@@ -174,6 +174,7 @@ def _processor(spec: Spec, ready: Path) -> Callable[[Any], Any]:
         chat_template_stage=light if spec.template == "chat" else False,
         tokenize_stage=light,
         detokenize_stage=False,
+        log_engine_metrics=False,  # these want all of Ray Serve installed
     )
     chat, k = spec.template == "chat", spec.top_k
 
