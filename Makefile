@@ -15,7 +15,7 @@ demo: index model  ## information gain pruning over examples/ with a real model 
 test: env model  ## every test: unit, property, contract, end to end
 	@echo "== tests"
 	$(PY) -m pytest -m "not engine and not cluster" -n 2 --dist loadfile
-	$(PY) -m pytest -m "engine or cluster" -n 2 --dist loadfile
+	$(PY) -m pytest -m "engine or cluster" -n 2 --dist loadfile --durations 30
 
 check: env  ## style, types, import rules
 	@echo "== ruff, mypy, lint-imports"

@@ -80,5 +80,5 @@ def _dataset(build: Build, shards: Sequence[int], actors: PoolConfig) -> ray.dat
         num_cpus=actors.num_cpus,
         num_gpus=actors.num_gpus,
         batch_format="pyarrow",
-        batch_size=None,
+        batch_size=1,  # a ticket; with a GPU, Ray wants a number
     )

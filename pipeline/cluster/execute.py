@@ -202,7 +202,9 @@ def _dataset(
     data = ray.data.from_items(tickets, override_num_blocks=len(tickets))
     data = data.map_batches(load, **tasks, **whole)
     for (_, steps), pool in zip(plans.groups(plan), pools.values(), strict=True):
-        data = data.map_batches(
+        # map_batches refuses whole blocks for actors with a GPU; this is what it hands on to, and
+        # what Ray's own map_groups calls for that reason.
+        data = data.map_batches_internal(
             GroupActor,
             fn_constructor_args=(plan, steps, cfg, maps, again is not None),
             compute=ActorPoolStrategy(

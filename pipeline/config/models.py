@@ -20,6 +20,9 @@ class RuntimeConfig(Frozen):
     enforce_eager: bool = Field(True, description="skip compilation: faster start, slower steps")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="share of a GPU's memory")
     tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica")
+    engine_metrics: bool = Field(
+        False, description="vLLM's own metrics, on Ray's endpoint as ray_vllm_*"
+    )
 
 
 class EmbedderConfig(Frozen):

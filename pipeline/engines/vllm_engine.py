@@ -111,7 +111,7 @@ def _start(
         generation_config="vllm",  # the model's own sampling defaults would bend greedy decoding
         logprobs_mode=logprobs_mode,
         max_logprobs=max_logprobs,
-        disable_log_stats=True,
+        disable_log_stats=not runtime.engine_metrics,
     )
     try:
         config = args.create_engine_config()
@@ -119,5 +119,18 @@ def _start(
         raise ModelNotFound(f"model {cfg.model!r}: {first_line(error)}") from error
     if processors is not None:
         config.model_config.logits_processors = [processors[bool(config.use_v2_model_runner)]]
-    engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+    engine = AsyncLLM.from_vllm_config(
+        config,
+        stat_loggers=_stat_loggers(runtime),
+        disable_log_stats=not runtime.engine_metrics,
+    )
     return engine, config.model_config.get_vocab_size()
+
+
+def _stat_loggers(runtime: RuntimeConfig) -> list[Any]:
+    """What hands vLLM's metrics to Ray's endpoint; importing it imports Ray Serve."""
+    if not runtime.engine_metrics:
+        return []
+    from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
+
+    return [RayPrometheusStatLogger]

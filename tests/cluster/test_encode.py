@@ -1,4 +1,5 @@
-"""Encoding on a real local Ray of one CPU: the same index as in one process, and its refusals."""
+"""Encoding on a real local Ray of one CPU and a made-up GPU: the same index as in one process,
+and its refusals."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ SHARDS = 8
 def one_cpu() -> Iterator[None]:
     import ray
 
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -47,7 +48,7 @@ def parts(cfg: BuildIndexConfig) -> list[Path]:
 
 def test_ray_and_one_process_make_the_same_index(tmp_path: Path) -> None:
     with_ray, without = config(tmp_path / "ray"), config(tmp_path / "local")
-    manifest = build(with_ray, size=2, num_cpus=0.25)
+    manifest = build(with_ray, size=2, num_cpus=0.25, num_gpus=0.5)
     assert manifest == dense_index.build_index(without, lambda n: None, dense_index.encode_here)
     assert len(parts(with_ray)) == SHARDS
     for one, other in zip(parts(with_ray), parts(without), strict=True):
