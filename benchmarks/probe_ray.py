@@ -88,11 +88,11 @@ def _warmed(build: Callable[..., Any], spec: Spec, ready: Path) -> Callable[...,
         transform, prompt = build(engines), prompts(read(spec.folder, 1)[0], spec.template)[0]
         ids = engines.generator.tokenizer.encode(prompt)
 
-        async def first_warm(table: Any) -> Any:
+        async def first_warm(*tables: Any) -> Any:
             if not ready.exists():
                 await engines.generator.rollout(ids)
                 ready.touch()
-            return await transform(table)
+            return await transform(*tables)
 
         return first_warm
 

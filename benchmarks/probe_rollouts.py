@@ -39,7 +39,6 @@ class Spec:
     folder: str
     model: str
     questions: int
-    passes: int
     threads: int
     dtype: str = "float32"
     template: Template = "chat"

@@ -4,7 +4,8 @@
     python -m benchmarks.probe_speed --admissions 300 --questions FILE --corpus FILE [--split dev]
 
 Every variant runs the same rollouts (questions, and BM25's best five passages of each) in a process
-of its own, started anew in each round and warmed up; `benchmarks.probe_variants` and
+of its own, started anew in each round (a second pass would find the prompts in the engine's cache)
+and warmed up; `benchmarks.probe_variants` and
 `benchmarks.probe_ray` say what each is. NU of every rollout is compared with that of the reference,
 so that none is fast by being wrong. `tiny` is a random model of two layers with the real one's
 tokenizer. With --admissions: the decode steps that early stop saves, and the admissions it changes.
@@ -61,7 +62,6 @@ def _spec(args: argparse.Namespace, folder: Path, model: str, questions: int) ->
         folder=str(folder),
         model=str(tiny_model(folder / TINY, real)) if tiny else model,
         questions=questions,
-        passes=args.passes,
         threads=args.threads,
         kv_cache_gib=0.25 if tiny else 1.0,
         threshold=args.threshold,
@@ -119,8 +119,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--count", type=int, nargs="+", default=[8, 40], help="questions, a model each"
     )
     parser.add_argument("--n", type=int, default=5, help="passages a question")
-    parser.add_argument("--rounds", type=int, default=2, help="starts of every variant")
-    parser.add_argument("--passes", type=int, default=2, help="measured passes a start")
+    parser.add_argument("--rounds", type=int, default=3, help="starts of every variant")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of the model")
     parser.add_argument("--threshold", type=float, default=0.05, help="Tp")
     parser.add_argument("--rows-per-shard", type=int, default=8, help="variant pipeline")

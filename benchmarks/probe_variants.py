@@ -35,14 +35,13 @@ Ids = list[int]
 
 
 def measure(
-    spec: Spec, rollouts: Callable[[Sequence[Ids]], Found], prompt_ids: Sequence[Sequence[Ids]]
+    rollouts: Callable[[Sequence[Ids]], Found], prompt_ids: Sequence[Sequence[Ids]]
 ) -> None:
-    """A warm-up over one question and `spec.passes` passes over the rollouts of all."""
+    """A warm-up over one question and one pass over the rollouts of all."""
     ids = [ids for question in prompt_ids for ids in question]
     rollouts(ids[: len(prompt_ids[0])])
-    for _ in range(spec.passes):
-        say("begin")
-        say("end", **rollouts(ids))
+    say("begin")
+    say("end", **rollouts(ids))
 
 
 def columns_bytes(steps: Sequence[int], columns: int) -> float:
@@ -70,7 +69,7 @@ def plain(spec: Spec) -> None:
         steps = runner.run(_all(one, ids))
         return {"nu": None, "steps": steps, "bytes": columns_bytes(steps, 0)}
 
-    measure(spec, rollouts, encoded(spec, tokenizer))
+    measure(rollouts, encoded(spec, tokenizer))
     engine.close()
 
 
@@ -90,7 +89,7 @@ def ours(spec: Spec) -> None:
         nu, steps = zip(*runner.run(_all(one, ids)), strict=True)
         return {"nu": nu, "steps": steps, "bytes": columns_bytes(steps, columns)}
 
-    measure(spec, rollouts, encoded(spec, generator.tokenizer))
+    measure(rollouts, encoded(spec, generator.tokenizer))
     generator.close()
 
 
@@ -125,7 +124,7 @@ def early_stop(spec: Spec) -> None:
         nu, steps = zip(*(pair for pairs in made for pair in pairs), strict=True)
         return {"nu": nu, "steps": steps, "bytes": columns_bytes(steps, 3)}
 
-    measure(spec, rollouts, prompt_ids)
+    measure(rollouts, prompt_ids)
     generator.close()
 
 
@@ -157,7 +156,7 @@ def dict_logprobs(spec: Spec) -> None:
         steps = [len(output.outputs[0].token_ids) for output in made]
         return {"nu": nu, "steps": steps, "bytes": columns_bytes(steps, spec.top_k + 1)}
 
-    measure(spec, rollouts, encoded(spec, tokenizer))
+    measure(rollouts, encoded(spec, tokenizer))
     llm.llm_engine.engine_core.shutdown()
 
 
@@ -226,7 +225,7 @@ def transformers(spec: Spec) -> None:
                 nu[i], steps[i] = normalised_uncertainty(u_T), t
         return {"nu": nu, "steps": steps, "bytes": kept / len(ids), "engine_cpu": inside}
 
-    measure(spec, rollouts, encoded(spec, tokenizer))
+    measure(rollouts, encoded(spec, tokenizer))
 
 
 def _until(row: Sequence[int], stop: Sequence[int]) -> int:
