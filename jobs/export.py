@@ -18,6 +18,7 @@ NAMES: dict[ExportFile, str] = {
     "questions": "questions.jsonl",
     "cache": "contexts.json",
     "csv": "evidence.csv",
+    "contexts": "contexts.jsonl",
 }
 
 
@@ -47,6 +48,8 @@ def _write(name: ExportFile, path: str, finished: Finished, cfg: ExportConfig) -
         elif name == "cache":
             made = export.contexts(finished, cfg.arm)
             writers.write_cache(path, ((question, pieces) for _, question, pieces in made))
+        elif name == "contexts":
+            writers.write_lines(path, export.rendered(finished, cfg.arm))
         else:
             writers.write_text(path, writers.as_csv(export.evidence(finished, cfg.arm)))
             writers.write_text(f"{cfg.output}/columns.md", legend.of_evidence())

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from rich.console import Console
 
 from pipeline.cluster.errors import Infeasible, LeaseLost, NoProgress, Stopped, WorkerFailed
 from pipeline.cluster.preflight import describe as describe_pool
@@ -20,7 +19,8 @@ from pipeline.engines.base import ModelNotFound
 from pipeline.loading import ConfigError, help_text, load
 from pipeline.progress import log, say
 from pipeline.readers import InputError
-from pipeline.report import rankings, summary
+from pipeline.report import contexts, rankings, summary, task_scores
+from pipeline.report.terminal import show
 from pipeline.runs import inventory, layout, lease
 from pipeline.runs.inventory import MANIFEST, NoRuns
 from pipeline.runs.lease import LeaseHeld
@@ -125,9 +125,9 @@ def resolve(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
     """The config with its policy file read and its models pinned to what they are now."""
     if cfg.policy is not None:
         selection = load(PolicyFile, cfg.policy).selection
-        sections = {name: getattr(cfg, name) for name in type(cfg).model_fields}
+        sections = {name: getattr(cfg, name) for name in cfg.model_fields_set}
         try:
-            cfg = OfflineIgpConfig(**{**sections, "policy": None, "selection": selection})
+            cfg = type(cfg)(**{**sections, "policy": None, "selection": selection})
         except ValidationError as error:
             said = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ConfigError(f"{cfg.policy}: {said}") from None
@@ -257,9 +257,14 @@ def _check_same(plan: Plan, stages: Sequence[Stage]) -> None:
 def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, Any]:
     """The run's metrics, written where they differ from what stands there."""
     arms = [arm.plain() for arm in build.arms_of(cfg)]
-    parts = plans.contexts(plan, storage, summary.columns(plan.columns))
-    samples = cfg.evaluation.bootstrap_samples
-    metrics = summary.summarise(parts, arms=arms, seed=cfg.run.seed, samples=samples)
+    columns = summary.columns(plan.columns) if cfg.answered else contexts.COLUMNS
+    parts = plans.contexts(plan, storage, columns)
+    if cfg.answered:
+        draws = {"seed": cfg.run.seed, "samples": cfg.evaluation.bootstrap_samples}
+        metrics = summary.summarise(parts, arms=arms, **draws)
+        metrics |= task_scores.of_plan(plan, cfg, storage) if metrics["questions"] else {}
+    else:
+        metrics = contexts.summarise(parts, arms=arms)
     metrics["dead_letters"] = plan.source.rows - metrics["questions"]
     metrics["ledger"] = plans.counted(plan, storage)
     path = f"{plan.run_folder}/metrics.json"
@@ -271,11 +276,15 @@ def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, A
 def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: str) -> int:
     """Prints the table and where the run is; the exit code by its share of dead questions."""
     storage = Storage(plan.root)
-    Console(width=None if sys.stdout.isatty() else 130).print(summary.table(metrics))
+    if cfg.answered:
+        show(summary.table(metrics))
+    else:
+        print("\n".join(contexts.lines(metrics, complete=bool(note))))
     if metrics["probe"]:
         print(f"behind the table: {_probe_line(metrics['probe'])}")
-    for selector, rates in metrics.get("listwise", {}).items():
-        print(rankings.line(selector, rates))
+    ranked = metrics.get("listwise", {}).items()
+    for line in (*task_scores.lines(metrics), *(rankings.line(*rates) for rates in ranked)):
+        print(line)
     print(f"run: {storage.uri(plan.run_folder)}{note}")
     dead, rows = metrics["dead_letters"], plan.source.rows
     if dead == rows or dead / rows > cfg.run.max_error_rate:

@@ -126,10 +126,47 @@ def ranking(selector: str) -> pa.Field:
     return pa.field(f"ranking_{selector}", RANKING)
 
 
+SENTENCE = pa.struct({"position": pa.int32(), "sentence": pa.int32(), "text": pa.string()})
+"""One of the passage at `position`, counted from 0 within it."""
+SENTENCES = pa.field("sentences", pa.list_(SENTENCE))  # of the first passages, in their order
+SENTENCE_SCORES = pa.field("sentence_scores", pa.list_(pa.float32()))
+"""Cosine of each sentence and the question."""
+
+CLUE_REPAIRS = (*REPAIRS, "misnumbered", "snapped")
+"""The kinds of core.clues.REPAIRS, which a test holds equal."""
+_INT, _INTS = pa.int32(), pa.list_(pa.int32())
+_ASKED = {  # as in RANKING
+    **dict.fromkeys(("calls", "retries", "malformed", "tokens"), _INT),
+    "replies": pa.list_(pa.string()),
+    "repairs": pa.struct(dict.fromkeys(CLUE_REPAIRS, _INT)),
+}
+CLUES = pa.field("clues", pa.struct({"named": _INTS, "lines": _INT, "unfaithful": _INT, **_ASKED}))
+"""What an extractor names: places in `sentences`, as replied, every one where it is malformed. Of
+the last reply: `lines` that give a text, and those `unfaithful`, being no source sentence."""
+CUT = pa.struct({"keep": _INT, **_ASKED})
+"""How many of the ordered sentences a truncator keeps; malformed: all."""
+SENTENCE_GAINS = pa.struct(
+    {"nu0": pa.float32(), "gains": pa.list_(pa.float32()), "rollouts": _INT, "tokens": _INT}
+)
+"""IG in the order of the list that was probed; tokens of the rollouts, prompt and generated."""
+CLUE_LISTS = ("clues", "sentences")
+"""What can be ranked and cut: the sentences that the extractor named, or all."""
+
+
+def cut(of: str, by: str) -> pa.Field:
+    """The column of a truncator over the list `of` CLUE_LISTS in the order `by`."""
+    return pa.field(f"cut_{of}_{by}", CUT)
+
+
+def sentence_gains(of: str) -> pa.Field:
+    """The column of the gains of a list of CLUE_LISTS."""
+    return pa.field(f"gains_{of}", SENTENCE_GAINS)
+
+
 EVIDENCE = pa.struct(
     [
         pa.field("position", pa.int32()),
-        pa.field("text", pa.string()),  # null: the candidate's own text
+        pa.field("text", pa.string()),  # null: the candidate's own text; else a sentence of it
         pa.field("tokens", pa.int32()),  # of the text by the generator's tokenizer
     ]
 )
@@ -145,6 +182,25 @@ ARM = pa.struct(
     ]
 )
 ARMS = pa.field("arms", pa.list_(ARM))
+CANDIDATE_TOKENS = pa.field("candidate_tokens", pa.list_(pa.int32()))
+"""Of every candidate as prompts show it, by the generator's tokenizer."""
+
+CONTEXT = pa.field(
+    "context",
+    pa.struct(
+        [
+            pa.field("text", pa.string()),  # "[DOC i]" lines; empty: no evidence
+            pa.field("tokens", pa.int32()),  # of the text by the generator's tokenizer
+            pa.field("passage_ids", pa.list_(pa.string())),  # in the order of the text
+            pa.field("gains", pa.list_(pa.float32())),  # IG of each; null = not measured
+            pa.field("passage_tokens", pa.list_(pa.int32())),  # of each, as EVIDENCE has them
+            pa.field("admitted", pa.int32()),  # passages before the empty-context rule
+            pa.field("frame", pa.string()),  # the prompt for it, as ARM has it
+            pa.field("policy", pa.string()),  # fingerprint of what chose among the candidates
+        ]
+    ),
+)
+"""What a run without answers ends in: the evidence of its policy."""
 
 ANSWER = pa.struct(
     [
@@ -175,6 +231,36 @@ METRIC = pa.struct(
     ]
 )
 METRICS = pa.field("metrics", pa.list_(METRIC))
+ENTAILMENT = pa.struct(
+    [
+        pa.field("key", pa.string()),  # of the cleaned answer and the claims
+        pa.field("entailed", pa.list_(pa.bool_())),  # by claim
+        pa.field("tokens", pa.int32()),  # read and written by the model of entailment
+        pa.field("cut", pa.int32()),  # claims for which the answer was shortened to its window
+        pa.field("unread", pa.int32()),  # claims to which it said neither yes nor no
+    ]
+)
+ENTAILMENTS = pa.field("entailments", pa.list_(ENTAILMENT))  # one a distinct answer to ELI5
+
+TASK_SCORES = {
+    "asqa": ("str_em", "str_em_hit"),
+    "qampari": (
+        *("precision_alce", "recall_alce", "f1_alce", "recall_5_alce"),
+        *("precision_adarank", "recall_adarank", "f1_adarank", "recall_5_adarank"),
+    ),
+    "eli5": ("claim_recall",),
+}
+"""The metrics of each ALCE task, in [0, 1]; NaN = undefined."""
+
+
+def task_metrics(task: str) -> pa.Field:
+    """The column of an ALCE task's metrics: those of TASK_SCORES by arm, beside METRICS."""
+    numbers = [pa.field(name, pa.float64()) for name in TASK_SCORES[task]]
+    tokens = [pa.field(name, pa.int32()) for name in ("prompt_tokens", "context_tokens")]
+    entry = pa.struct([pa.field("arm", pa.string()), *numbers, *tokens])
+    return pa.field(f"metrics_{task}", pa.list_(entry))
+
+
 REFUSED = pa.field("refused", pa.bool_())  # the rollout without evidence reads as a refusal
 EMPTY_GOLDS = pa.field("empty_golds", pa.int32())  # golden answers that normalise to nothing
 
@@ -194,9 +280,18 @@ COLUMNS: dict[str, pa.Field] = {
         QLM_TOKENS,
         SETS,
         *map(ranking, ("adarank", "listwise")),
+        SENTENCES,
+        SENTENCE_SCORES,
+        CLUES,
+        *map(sentence_gains, CLUE_LISTS),
+        *(cut(of, by) for of in CLUE_LISTS for by in ("cosine", "ig", "none")),
         ARMS,
+        CANDIDATE_TOKENS,
+        CONTEXT,
         ANSWERS,
         METRICS,
+        ENTAILMENTS,
+        *map(task_metrics, TASK_SCORES),
         REFUSED,
         EMPTY_GOLDS,
     )

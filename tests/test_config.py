@@ -21,6 +21,7 @@ from pipeline.config import (
     InputConfig,
     NightlyConfig,
     OfflineIgpConfig,
+    PrecomputeConfig,
     ProbeConfig,
     RetrieverConfig,
     RunConfig,
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Frozen]] = {
     "export": ExportConfig,
     "audit": AuditConfig,
     "nightly_eval": NightlyConfig,
+    "precompute_contexts": PrecomputeConfig,
 }
 # A file for the user's own data leaves these to the command line, with a line "# key: ...".
 PATHS = {
@@ -52,6 +54,7 @@ PATHS = {
     "export": ("run", "output"),
     "audit": ("run",),
     "nightly_eval": ("input.questions", "retriever.index"),
+    "precompute_contexts": ("input.questions", "retriever.index"),
 }
 FILES = sorted(CONF.glob("*/*.yaml"))
 # What decides the numbers must stand in the file (spec/igp.md), never as a hidden default.
@@ -59,6 +62,7 @@ MEASURED = ("generator.dtype", "probe.template", "probe.top_k", "probe.max_token
 EXPLICIT = {
     "offline_igp": (*MEASURED, "selection.threshold", "selection.empty_context"),
     "nightly_eval": (*MEASURED, "selection.threshold", "selection.empty_context"),
+    "precompute_contexts": (*MEASURED, "selection.threshold", "selection.empty_context"),
     "evaluate": (*MEASURED, "arms.top_m", "arms.empty_context"),
     "sweep": (*MEASURED, "sweep.thresholds", "sweep.empty_context"),
 }

@@ -10,6 +10,7 @@ LIGHT = (
     "pipeline.loading",
     "pipeline.runs.lease",
     "pipeline.readers",
+    "pipeline.contexts",
     "pipeline.engines.table",
     "pipeline.engines.bm25",
     "pipeline.engines.models",

@@ -73,9 +73,9 @@ def test_an_unknown_key_names_its_line_the_nearest_key_and_all_allowed_ones(
     path = write(BASE.replace("top_m: 2", "topm: 2"))
     assert refusal(path) == (
         f"{path}:16: selection.topm: unknown key; did you mean 'top_m'? "
-        "allowed: selector, guard_rule, blend, ig_top_k, ig_max_tokens, duplicate_penalty, "
-        "pass_rate, nu0_limit, on_refusal, refusal_nu0, fallback, threshold, top_m, "
-        "token_guard, empty_context"
+        "allowed: extract, rerank, truncate, selector, guard_rule, blend, ig_top_k, ig_max_tokens, "
+        "duplicate_penalty, pass_rate, nu0_limit, on_refusal, refusal_nu0, fallback, order_by, "
+        "veto, threshold, top_m, token_guard, empty_context"
     )
 
 
@@ -84,15 +84,15 @@ def test_an_unknown_section_names_the_sections(write: Callable[[str], str]) -> N
     message = refusal(path)
     assert message.startswith(f"{path}:14: selecton: unknown key; did you mean 'selection'?")
     assert message.endswith(
-        "allowed: run, generator, probe, scorers, listwise, answer, evaluation, cluster, input, "
-        "retriever, selection, policy, arms"
+        "allowed: run, generator, probe, scorers, listwise, clues, answer, evaluation, cluster, "
+        "input, retriever, selection, policy, arms"
     )
 
 
 def test_an_unknown_key_unlike_any_other_gets_no_guess(write: Callable[[str], str]) -> None:
     message = refusal(write(BASE + "  qqqqqq: 1\n"))
     assert "did you mean" not in message
-    assert "selection.qqqqqq: unknown key; allowed: selector, " in message
+    assert "selection.qqqqqq: unknown key; allowed: extract, rerank, " in message
 
 
 def test_an_unknown_key_of_an_override_names_the_override(write: Callable[[str], str]) -> None:

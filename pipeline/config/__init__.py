@@ -3,14 +3,16 @@
 `pipeline.loading` makes them from YAML files and `a.b=value` overrides.
 """
 
+from pipeline.config.answer import AnswerConfig, EvaluationConfig
 from pipeline.config.audit import AuditConfig, CompositionConfig, LimitsConfig
 from pipeline.config.base import SCHEMES, Frozen, Path
 from pipeline.config.calibrate import CalibrateConfig
+from pipeline.config.clues import ClueModelConfig, ClueOptions, CluesConfig, ExtractorConfig
 from pipeline.config.cluster import ClusterConfig, PoolConfig, RetrieverPoolConfig
+from pipeline.config.datasets import DatasetConfig
 from pipeline.config.endpoint import EndpointConfig
 from pipeline.config.export import ExportConfig
 from pipeline.config.jobs import (
-    DatasetConfig,
     EvaluateConfig,
     OfflineIgpConfig,
     PipelineConfig,
@@ -30,16 +32,16 @@ from pipeline.config.nightly import (
     TolerancesConfig,
     WebhookConfig,
 )
+from pipeline.config.nli import NliConfig
 from pipeline.config.policy import (
-    AnswerConfig,
     ArmsConfig,
-    EvaluationConfig,
     GridEntry,
     PolicyFile,
     PolicyOptions,
     ProbeConfig,
     SelectionConfig,
 )
+from pipeline.config.precompute import PrecomputeConfig
 from pipeline.config.retriever import (
     BuildIndexConfig,
     FaissConfig,
@@ -57,6 +59,9 @@ __all__ = [
     "AuditConfig",
     "BuildIndexConfig",
     "CalibrateConfig",
+    "ClueModelConfig",
+    "ClueOptions",
+    "CluesConfig",
     "ClusterConfig",
     "CompositionConfig",
     "CrossEncoderConfig",
@@ -69,6 +74,7 @@ __all__ = [
     "EvaluateConfig",
     "EvaluationConfig",
     "ExportConfig",
+    "ExtractorConfig",
     "FaissConfig",
     "Frozen",
     "GateConfig",
@@ -81,12 +87,14 @@ __all__ = [
     "MemberConfig",
     "MlflowConfig",
     "NightlyConfig",
+    "NliConfig",
     "OfflineIgpConfig",
     "Path",
     "PipelineConfig",
     "PolicyFile",
     "PolicyOptions",
     "PoolConfig",
+    "PrecomputeConfig",
     "ProbeConfig",
     "PushgatewayConfig",
     "RetrieverConfig",

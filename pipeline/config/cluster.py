@@ -49,6 +49,17 @@ class ClusterConfig(Frozen):
     ranker: ScorerPoolConfig = Field(
         default_factory=ScorerPoolConfig, description="actors that hold the model listwise.ranker"
     )
+    extractor: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig,
+        description="actors that hold the model clues.extractor.model",
+    )
+    truncator: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig,
+        description="actors that hold the model clues.truncator.model",
+    )
+    nli: ScorerPoolConfig = Field(
+        default_factory=ScorerPoolConfig, description="actors that hold the model evaluation.nli"
+    )
     watchdog_seconds: int = Field(
         1800,
         ge=1,

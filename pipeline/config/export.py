@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from pipeline.config.base import Frozen, Path
 
-ExportFile: TypeAlias = Literal["run", "qrels", "questions", "cache", "csv"]
+ExportFile: TypeAlias = Literal["run", "qrels", "questions", "cache", "csv", "contexts"]
 
 
 class ExportConfig(Frozen):
@@ -18,7 +18,8 @@ class ExportConfig(Frozen):
     files: tuple[ExportFile, ...] = Field(
         min_length=1,
         description="run (TREC, evidence.run), qrels (TREC, qrels.txt), questions (FlashRAG, "
-        "questions.jsonl), cache (FlashRAG's retrieval cache, contexts.json), csv (evidence.csv)",
+        "questions.jsonl), cache (FlashRAG's retrieval cache, contexts.json), csv (evidence.csv), "
+        "contexts (contexts.jsonl, of a run of jobs/precompute_contexts.py)",
     )
     tag: str = Field("winnow", pattern=r"^\S+$", description="run: the last column of every line")
 

@@ -1,18 +1,19 @@
 """One root for each job, and what its sections ask of each other."""
 
-from collections.abc import Collection, Iterable
-from typing import Any, Literal, Self
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipeline.config.answer import AnswerConfig, EvaluationConfig
 from pipeline.config.base import Frozen, Path
+from pipeline.config.clues import CluesConfig
 from pipeline.config.cluster import ClusterConfig
-from pipeline.config.listwise import LISTWISE, ListwiseConfig
+from pipeline.config.datasets import DatasetConfig, check_candidates
+from pipeline.config.listwise import ListwiseConfig, check_constrained
 from pipeline.config.models import GeneratorConfig
 from pipeline.config.policy import (
-    AnswerConfig,
     ArmsConfig,
-    EvaluationConfig,
     GridEntry,
     ProbeConfig,
     SelectionConfig,
@@ -32,6 +33,7 @@ class PipelineConfig(Frozen):
     probe: ProbeConfig
     scorers: ScorersConfig = Field(default_factory=ScorersConfig)
     listwise: ListwiseConfig = Field(default_factory=ListwiseConfig)
+    clues: CluesConfig = Field(default_factory=CluesConfig)
     answer: AnswerConfig = Field(default_factory=AnswerConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
@@ -50,33 +52,29 @@ class PipelineConfig(Frozen):
                 f"cluster.generator.num_gpus {gpus:g} is below "
                 f"generator.runtime.tensor_parallel {parallel}"
             )
-        ranker = self.listwise.resolve(self.generator)
-        if self.listwise.constrained and not ranker.constrains:
-            raise ValueError(
-                f"listwise.constrained: engine {ranker.engine} cannot be held to a grammar; "
-                "allowed: vllm, and endpoint with extensions vllm"
-            )
+        if self.listwise.constrained:
+            check_constrained("listwise", self.listwise.resolve(self.generator))
+        self.clues.check(self.generator)
         self.check_scorers(self.scorers.also)
         return self
 
     def check_scorers(self, scorers: Collection[str]) -> None:
         """ValueError where these scorers ask a model that cannot say, or a vLLM without a GPU."""
         model = self.scorers.likelihood.resolve(self.generator)
-        if model.engine == "endpoint" and (asked := [n for n in LIKELIHOODS if n in scorers]):
+        asked = [name for name in LIKELIHOODS if name in scorers]
+        if model.engine == "endpoint" and asked:
             raise ValueError(
                 f"{asked[0]}: an endpoint says nothing of given tokens; "
                 "set scorers.likelihood.engine and scorers.likelihood.model"
             )
-        self._check_gpus(LIKELIHOODS, scorers, "likelihood", model)
+        self._check_gpus(asked, "likelihood", model)
 
     def _check_gpus(
         self,
-        served: Collection[str],
-        selectors: Collection[str],
-        pool: Literal["likelihood", "ranker"],
+        asked: Sequence[str],
+        pool: Literal["likelihood", "ranker", "extractor", "truncator"],
         model: GeneratorConfig,
     ) -> None:
-        asked = [name for name in served if name in selectors]
         if not asked or model.engine != "vllm" or not self.cluster.generator.num_gpus:
             return
         gpus, parallel = getattr(self.cluster, pool).num_gpus, model.runtime.tensor_parallel
@@ -90,11 +88,14 @@ class PipelineConfig(Frozen):
         for where, policy in policies:
             self._check_spared(where, policy)
             self._check_replay(where, policy)
-            if policy.probed:
+            if policy.probed or policy.probes_clues:
                 check_rollouts(self.generator, where=where)
             self.check_scorers((policy.selector, policy.fallback))
             if (ranker := self.listwise.ranker) is not None:
-                self._check_gpus(LISTWISE, (policy.selector, policy.fallback), "ranker", ranker)
+                self._check_gpus(policy.rankings, "ranker", ranker)
+            for pool in policy.clue_models:
+                if (model := getattr(self.clues, pool).model) is not None:
+                    self._check_gpus(("clues",), pool, model)
 
     def _check_spared(self, where: str, policy: SelectionConfig | GridEntry) -> None:
         """ValueError where a policy may read what a rule of the probe leaves unmeasured."""
@@ -144,6 +145,9 @@ class PipelineConfig(Frozen):
 class OfflineIgpConfig(PipelineConfig):
     """Everything jobs/offline_igp.py needs: one input, and one policy or a grid of arms."""
 
+    answered: ClassVar[bool] = True
+    """Whether the evidence is answered and evaluated; else the run ends in its contexts."""
+
     input: InputConfig
     retriever: RetrieverConfig | None = None
     selection: SelectionConfig | None = Field(None, description="the policy")
@@ -164,42 +168,6 @@ class OfflineIgpConfig(PipelineConfig):
             self._check_policies([("selection", self.selection)])
         if self.arms is not None:
             self._check_policies((f"arms.grid.{i}", e) for i, e in enumerate(self.arms.grid))
-        return self
-
-
-class DatasetConfig(Frozen):
-    """A data set of an evaluation."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="name in tables and folders")
-    input: InputConfig = Field(description="its questions, and candidates where there are some")
-    retriever: RetrieverConfig | None = Field(
-        None, description="without an index: one is built over input.corpus under run.root"
-    )
-
-    beside: tuple[Path, ...] = Field(
-        (), description="finished runs over it by other generators, to be compared in the report"
-    )
-    template: Literal["literal", "chat"] | None = Field(
-        None, description="of its probes, so that a set can stand twice; null: probe.template"
-    )
-
-    @property
-    def builds_index(self) -> bool:
-        """Whether an index that is still to be built over its corpus finds its candidates, or
-        ranks its given ones."""
-        retriever, given = self.retriever, self.input
-        asked = given.ranks_pool or not given.has_candidates
-        searched = retriever is not None and not retriever.indexes and asked
-        return searched and given.corpus is not None
-
-    @model_validator(mode="after")
-    def _has_candidates(self) -> Self:
-        if not self.builds_index:
-            check_candidates(self.input, self.retriever)
-        elif (found := self.retriever) and found.engine == "dense" and found.embedder is None:
-            raise ValueError(
-                "retriever.embedder: missing; an index of engine dense is built with it"
-            )
         return self
 
 
@@ -247,7 +215,7 @@ class EvaluateConfig(PipelineConfig):
         template = dataset.template or self.probe.template
         probe = self.probe.model_copy(update={"template": template})
         return OfflineIgpConfig(
-            **{**shared, "run": run, "probe": probe},
+            **{**shared, "run": run, "probe": probe, "answer": dataset.answer or self.answer},
             input=dataset.input,
             retriever=retriever,
             arms=self.arms,
@@ -266,18 +234,6 @@ class SweepConfig(PipelineConfig):
         check_candidates(self.input, self.retriever)
         self._check_policies(("sweep", entry) for entry in self.sweep.arms().grid)
         return self
-
-
-def check_candidates(given: InputConfig, retriever: RetrieverConfig | None) -> None:
-    """ValueError where neither the input nor an index gives candidates, or where none ranks them
-    as `input.order` asks."""
-    searched = retriever is not None and bool(retriever.indexes)
-    if not given.has_candidates and not searched:
-        raise ValueError("set retriever.index, or give input.candidates and input.corpus")
-    if given.ranks_pool and not searched:
-        raise ValueError("input.order retriever needs retriever.index, which ranks the candidates")
-    if given.needs_corpus and given.corpus is None:
-        raise ValueError("input.candidates needs input.corpus, which holds their texts")
 
 
 def _below(root: str, value: Any) -> Any:

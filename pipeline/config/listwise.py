@@ -44,3 +44,12 @@ class ListwiseConfig(Frozen):
     def resolve(self, generator: GeneratorConfig) -> GeneratorConfig:
         """The model that ranks."""
         return self.ranker or generator
+
+
+def check_constrained(section: str, model: GeneratorConfig) -> None:
+    """ValueError, naming the config's section, where the model cannot be held to a grammar."""
+    if not model.constrains:
+        raise ValueError(
+            f"{section}.constrained: engine {model.engine} cannot be held to a grammar; "
+            "allowed: vllm, and endpoint with extensions vllm"
+        )

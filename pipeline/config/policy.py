@@ -1,13 +1,13 @@
-"""The questions put to models and the decisions taken: probe, selection, answer, evaluation."""
+"""The questions put to models and the decisions taken: probe and selection."""
 
 import math
 import os
-import re
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from pipeline.config.base import Frozen, Path
+from pipeline.config.clues import ClueOptions
 from pipeline.config.listwise import LISTWISE
 from pipeline.config.scorers import ScorerName
 
@@ -45,7 +45,9 @@ class ProbeConfig(Frozen):
 SCORERS: tuple[str, ...] = get_args(ScorerName)
 """What stages/score.py can compute; the column of each is score_<name>."""
 
-Selector = Literal["retriever", "ig", "set_aware", "adarank", "listwise", "blend", ScorerName]
+Selector = Literal[
+    "retriever", "ig", "set_aware", "adarank", "listwise", "clues", "blend", ScorerName
+]
 EmptyContext = Literal["frame", "closed_book", "top1", "abstain"]
 
 
@@ -58,7 +60,7 @@ def _not_nan(value: float) -> float:
 Number: TypeAlias = Annotated[float, AfterValidator(_not_nan)]
 
 
-class PolicyOptions(Frozen):
+class PolicyOptions(ClueOptions):
     """How candidates are ordered and admitted, whatever the threshold and the budget."""
 
     selector: Selector = Field("ig", description="signal that orders and admits, higher is better")
@@ -91,12 +93,18 @@ class PolicyOptions(Frozen):
     fallback: Selector = Field(
         "retriever", description="orders, without threshold, where a gate hands over"
     )
+    order_by: Literal["adarank", "listwise"] | None = Field(
+        None, description="puts what the selector admits in this one's order, before the budget"
+    )
+    veto: Literal["adarank"] | None = Field(
+        None, description="nothing is admitted where it names no passage"
+    )
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
         if (self.selector == "blend") != (self.blend is not None):
             raise ValueError("selector blend and the file `blend` need each other")
-        if self.fallback in ("blend", "set_aware"):
+        if self.fallback in ("blend", "set_aware", "clues"):
             raise ValueError(
                 f"fallback {self.fallback} has no signal; allowed: the other selectors"
             )
@@ -113,6 +121,39 @@ class PolicyOptions(Frozen):
         if self.pass_rate is not None and not 0 <= self.pass_rate[0] <= self.pass_rate[1] <= 1:
             raise ValueError(f"pass_rate {list(self.pass_rate)}; allowed: 0 <= low <= high <= 1")
         return self
+
+    @model_validator(mode="after")
+    def _clues_agree(self) -> Self:
+        if self.selector != "clues":
+            names = ClueOptions.model_fields
+            if other := [name for name in names if getattr(self, name) != names[name].default]:
+                raise ValueError(f"{other[0]} is of selector clues alone")
+            return self
+        if self.order_by is not None or self.duplicate_penalty:
+            name = "duplicate_penalty" if self.order_by is None else "order_by"
+            raise ValueError(f"selector clues chooses sentences: no {name}, which is of passages")
+        return self
+
+    @property
+    def rankings(self) -> tuple[str, ...]:
+        """The listwise selectors whose lists the policy may read."""
+        named = (self.selector, self.fallback, self.order_by, self.veto)
+        return tuple(name for name in LISTWISE if name in named)
+
+    @property
+    def clue_models(self) -> tuple[Literal["extractor", "truncator"], ...]:
+        """The language models of clues that the policy asks."""
+        if self.selector != "clues":
+            return ()
+        asked: list[Literal["extractor", "truncator"]] = []
+        asked += ["extractor"] * (self.extract == "model")
+        asked += ["truncator"] * (self.truncate == "model")
+        return tuple(asked)
+
+    @property
+    def probes_clues(self) -> bool:
+        """Whether the policy needs rollouts with single sentences."""
+        return self.selector == "clues" and self.rerank == "ig"
 
     @property
     def probed(self) -> bool:
@@ -136,15 +177,18 @@ class SelectionConfig(PolicyOptions):
 
     @model_validator(mode="after")
     def _can_be_compared(self) -> Self:
-        _check_threshold(self.selector, "threshold", self.threshold)
+        _check_threshold(self, "threshold", self.threshold)
         return self
 
 
-def _check_threshold(selector: str, key: str, *thresholds: float) -> None:
-    """A listwise order has ranks and no scale on which a Tp would mean anything."""
+def _check_threshold(policy: PolicyOptions, key: str, *thresholds: float) -> None:
+    """A listwise order, or that of an extractor, has ranks and no scale on which a Tp would mean
+    anything."""
     high = [threshold for threshold in thresholds if threshold > -math.inf]
-    if selector in LISTWISE and high:
-        raise ValueError(f"selector {selector} has no threshold: {key} {high[0]:g}; allowed: -.inf")
+    unscaled = policy.selector == "clues" and policy.rerank == "none"
+    if high and (policy.selector in LISTWISE or unscaled):
+        name = f"selector {policy.selector}" + " with rerank none" * unscaled
+        raise ValueError(f"{name} has no threshold: {key} {high[0]:g}; allowed: -.inf")
 
 
 class PolicyFile(Frozen):
@@ -184,7 +228,7 @@ class GridEntry(PolicyOptions):
 
     @model_validator(mode="after")
     def _can_be_compared(self) -> Self:
-        _check_threshold(self.selector, "thresholds", *self.thresholds)
+        _check_threshold(self, "thresholds", *self.thresholds)
         return self
 
 
@@ -206,27 +250,3 @@ class ArmsConfig(Frozen):
         " of the same size",
     )
     oracle: bool = Field(True, description="the best single passage, as the golden answers say")
-
-
-class AnswerConfig(Frozen):
-    """Final generation."""
-
-    template: Literal["chat", "literal"] = Field("chat", description="chat template, or plain text")
-    max_tokens: int = Field(32, ge=1, description="answer length limit")
-
-
-class EvaluationConfig(Frozen):
-    """Metrics and their intervals."""
-
-    bootstrap_samples: int = Field(2000, ge=100, description="resamples of an interval")
-    refusal_patterns: tuple[str, ...] = Field((), description="extra patterns of refusals")
-
-    @field_validator("refusal_patterns")
-    @classmethod
-    def _regular(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is not a regular expression ({error})") from None
-        return patterns

@@ -56,7 +56,7 @@ _LIST = re.compile(rf"{_SIGN}*[0-9]+(?:{_SIGN}+[0-9]+)*{_SIGN}*")
 _BULLET = re.compile(r"^[ \t]*[-*+\N{BULLET}][ \t]+", re.MULTILINE)
 _CUT = re.compile(r"\[[\s\d,;>|]*\Z")
 _AROUND = " \t\r\n*_`\"'."
-_LONGEST = 9
+LONGEST = 9
 """Digits of an identifier; a longer number is out of every range."""
 
 
@@ -82,7 +82,7 @@ def parse(reply: str, n: int, *, dropout: bool = True) -> Reply:
     left out follows in the given order.
     """
     counts = dict.fromkeys(REPAIRS, 0)
-    numbers = list(_numbers(_spoken(reply, counts), counts))
+    numbers = list(_numbers(spoken(reply, counts), counts))
     ids = [number for number in numbers if number <= n]
     counts["out_of_range"] = len(numbers) - len(ids)
     if dropout and ids and ids[0] == 0:
@@ -114,12 +114,12 @@ def pattern(n: int, *, dropout: bool = True) -> str:
     return rf"\[0\]|{ranked}" if dropout else ranked
 
 
-def total(counted: Sequence[dict[str, int]]) -> dict[str, int]:
-    """The repairs of several replies, summed by every kind of REPAIRS."""
-    return {kind: sum(counts.get(kind, 0) for counts in counted) for kind in REPAIRS}
+def total(counted: Sequence[dict[str, int]], kinds: Sequence[str] = REPAIRS) -> dict[str, int]:
+    """The repairs of several replies, summed by every kind."""
+    return {kind: sum(counts.get(kind, 0) for counts in counted) for kind in kinds}
 
 
-def _spoken(reply: str, counts: dict[str, int]) -> str:
+def spoken(reply: str, counts: dict[str, int]) -> str:
     """The reply without its thinking, in plain brackets."""
     _, closed, text = reply.rpartition("</think>")
     text, opened, _ = text.partition("<think>")
@@ -131,26 +131,26 @@ def _numbers(text: str, counts: dict[str, int]) -> Iterator[int]:
     """Every identifier as written, out of range or not."""
     counts["truncated"] = int(_CUT.search(text) is not None)
     groups = [group for group in _GROUP.findall(text) if _has_digit(group)]
-    lists = [group for group in groups if _LIST.fullmatch(_ascii(group))]
+    lists = [group for group in groups if _LIST.fullmatch(ascii_digits(group))]
     counts["unread"] = len(groups) - len(lists)
     if not lists and not groups:
         bare = _BULLET.sub("", text).strip(_AROUND)
-        if _LIST.fullmatch(_ascii(bare)):
+        if _LIST.fullmatch(ascii_digits(bare)):
             counts["bare"] = 1
             lists = [bare]
     if not counts["bare"]:
         outside = _CUT.sub("", _GROUP.sub("", text))
         counts["prose"] = int(any(map(str.isalnum, outside)))
     for group in lists:
-        numbers = re.findall("[0-9]+", _ascii(group))
+        numbers = re.findall("[0-9]+", ascii_digits(group))
         counts["grouped"] += len(numbers) > 1 and not counts["bare"]
-        counts["digits"] += _ascii(group) != group
+        counts["digits"] += ascii_digits(group) != group
         for number in numbers:
             significant = number.lstrip("0") or "0"
-            yield int(significant[: _LONGEST + 1])
+            yield int(significant[: LONGEST + 1])
 
 
-def _ascii(text: str) -> str:
+def ascii_digits(text: str) -> str:
     """The text with every digit of another script, or in a circle, as 0 to 9; same length."""
     return text if text.isascii() else "".join(map(_ascii_digit, text))
 

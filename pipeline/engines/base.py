@@ -141,6 +141,23 @@ class CrossEncoder(Protocol):
         """The logit of each (question, passage), higher is better, and the tokens read of it."""
 
 
+class Verdict(NamedTuple):
+    """Whether a text entails a claim. `tokens` were read and written; `cut` says that the text was
+    shortened to the window, `unread` that the model said neither yes nor no, taken for no."""
+
+    entailed: bool
+    tokens: int
+    cut: bool
+    unread: bool
+
+
+class Entailment(Protocol):
+    """A model of natural language inference."""
+
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """Of each (text, claim). Refusal where a claim alone fills the window."""
+
+
 class Passage(NamedTuple):
     """One passage of a corpus."""
 

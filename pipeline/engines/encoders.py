@@ -2,12 +2,16 @@
 
 from typing import Any
 
-from pipeline.config import CrossEncoderConfig, EmbedderConfig
+from pipeline.config import CrossEncoderConfig, EmbedderConfig, NliConfig
 from pipeline.engines.base import ModelNotFound, first_line
 
 
 def load_whole(
-    auto: Any, cfg: EmbedderConfig | CrossEncoderConfig, *, key: str, spare: str | None = None
+    auto: Any,
+    cfg: EmbedderConfig | CrossEncoderConfig | NliConfig,
+    *,
+    key: str,
+    spare: str | None = None,
 ) -> Any:
     """The model by one of transformers' Auto classes; ModelNotFound, naming the config's `key`,
     where it cannot be loaded or its weights lack some, which transformers would fill at random.

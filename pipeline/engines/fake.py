@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import CrossEncoderConfig, GeneratorConfig, ProbeConfig
+from pipeline.config import CrossEncoderConfig, GeneratorConfig, NliConfig, ProbeConfig
 from pipeline.core.uncertainty import TRACE_KS, first_step_over
 from pipeline.engines.base import (
     Completion,
@@ -31,6 +31,7 @@ from pipeline.engines.base import (
     Floats,
     Refusal,
     Rollout,
+    Verdict,
     check_scored,
     check_window,
 )
@@ -166,6 +167,26 @@ class FakeCrossEncoder:
             scores[row] = len({*words} & {*others}) / max(1, len({*words}))
             tokens.append(min(len(words) + len(others), self._max_tokens))
         return scores, tokens
+
+
+class FakeNli:
+    """See engines.base.Entailment: a text entails a claim whose words it all holds."""
+
+    def __init__(self, cfg: NliConfig) -> None:
+        self._max_tokens = cfg.max_tokens
+
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """A token is a word."""
+        verdicts = []
+        for text, claim in pairs:
+            claimed = claim.lower().split()
+            if len(claimed) >= self._max_tokens:
+                raise Refusal(f"a claim of {len(claimed)} tokens fills the window")
+            words = text.lower().split()
+            kept = words[: self._max_tokens - len(claimed)]
+            read = len(kept) + len(claimed)
+            verdicts.append(Verdict({*claimed} <= {*kept}, read, len(kept) < len(words), False))
+        return verdicts
 
 
 class _Temper:

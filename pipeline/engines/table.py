@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from pipeline.config import (
     CrossEncoderConfig,
     GeneratorConfig,
+    NliConfig,
     ProbeConfig,
     RetrieverConfig,
     SearchConfig,
 )
-from pipeline.engines.base import CrossEncoder, Generator, LanguageScorer, Retriever, Tokenizer
+from pipeline.engines.base import (
+    CrossEncoder,
+    Entailment,
+    Generator,
+    LanguageScorer,
+    Retriever,
+    Tokenizer,
+)
 
 if TYPE_CHECKING:
     from pipeline.config import OfflineIgpConfig
@@ -91,6 +99,24 @@ def _fake_cross_encoder(cfg: CrossEncoderConfig) -> CrossEncoder:
     return FakeCrossEncoder(cfg)
 
 
+def _seq2seq(cfg: NliConfig) -> Entailment:
+    from pipeline.engines.nli import Seq2SeqNli
+
+    return Seq2SeqNli(cfg)
+
+
+def _classifier(cfg: NliConfig) -> Entailment:
+    from pipeline.engines.nli import ClassifierNli
+
+    return ClassifierNli(cfg)
+
+
+def _fake_nli(cfg: NliConfig) -> Entailment:
+    from pipeline.engines.fake import FakeNli
+
+    return FakeNli(cfg)
+
+
 GENERATORS: dict[str, Callable[[GeneratorConfig, ProbeConfig], Generator]] = {
     "vllm": _vllm,
     "transformers": _transformers,
@@ -107,6 +133,12 @@ LIKELIHOODS: dict[str, Callable[[GeneratorConfig], LanguageScorer]] = {
 CROSS_ENCODERS: dict[str, Callable[[CrossEncoderConfig], CrossEncoder]] = {
     "transformers": _transformers_cross_encoder,
     "fake": _fake_cross_encoder,
+}
+
+NLI_MODELS: dict[str, Callable[[NliConfig], Entailment]] = {
+    "seq2seq": _seq2seq,
+    "classifier": _classifier,
+    "fake": _fake_nli,
 }
 
 
@@ -126,6 +158,26 @@ class Engines:
         """The model behind the listwise selectors: the generator itself unless they name theirs."""
         cfg = self._cfg.listwise.ranker
         return self.generator if cfg is None else GENERATORS[cfg.engine](cfg, self._cfg.probe)
+
+    @cached_property
+    def extractor(self) -> Generator:
+        """The model that names clues: the generator itself unless the config has another."""
+        cfg = self._cfg.clues.extractor.model
+        return self.generator if cfg is None else GENERATORS[cfg.engine](cfg, self._cfg.probe)
+
+    @cached_property
+    def truncator(self) -> Generator:
+        """The model that cuts lists of clues: the generator unless the config has another."""
+        cfg = self._cfg.clues.truncator.model
+        return self.generator if cfg is None else GENERATORS[cfg.engine](cfg, self._cfg.probe)
+
+    @cached_property
+    def clue_reranker(self) -> "Embedder":
+        """The model that orders clues: that of scorers.bi_encoder unless the config has another."""
+        from pipeline.engines.embedder import Embedder
+
+        cfg = self._cfg.clues.reranker
+        return self.embedder if cfg is None else Embedder(cfg)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -160,6 +212,14 @@ class Engines:
         return CROSS_ENCODERS[cfg.engine](cfg)
 
     @cached_property
+    def nli(self) -> Entailment:
+        """The model behind ELI5's claim recall."""
+        cfg = self._cfg.evaluation.nli
+        if cfg is None:
+            raise ValueError("the run has no evaluation.nli")
+        return NLI_MODELS[cfg.engine](cfg)
+
+    @cached_property
     def embedder(self) -> "Embedder":
         """The model behind the scorer bi_encoder."""
         from pipeline.engines.embedder import Embedder
@@ -174,5 +234,7 @@ class Engines:
             self.generator.close()
         if "likelihood" in self.__dict__:
             self.likelihood.close()
-        if "ranker" in self.__dict__ and self._cfg.listwise.ranker is not None:
-            self.ranker.close()
+        for name in ("ranker", "extractor", "truncator"):
+            model = self.__dict__.get(name)
+            if model is not None and model is not self.__dict__.get("generator"):
+                model.close()

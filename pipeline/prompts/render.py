@@ -7,15 +7,18 @@ tokenizer's part. Templates are filled in by plain replacement, so braces in a p
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
+
+from pipeline.config.answer import SHORT_ANSWER, Task
 
 Message: TypeAlias = dict[str, str]
 Prompt: TypeAlias = str | list[Message]
 Template: TypeAlias = Literal["literal", "chat"]
 PassageFormat: TypeAlias = Literal["contents", "text"]
+ClueTask: TypeAlias = Literal["sentences", "numbers", "cut"]
 
 PROBE_TEMPLATES = ("probe_literal", "probe_literal_context", "probe_chat", "probe_chat_context")
 QLM_TEMPLATES = ("qlm", "qlm_passage")
@@ -23,7 +26,16 @@ YES_NO_TEMPLATES = ("yes_no_literal", "yes_no_chat")
 LISTWISE_TEMPLATES = {
     kind: (f"listwise_{kind}", "listwise_literal") for kind in ("dropout", "order")
 }
-ANSWER_TEMPLATES = ("answer_system", "answer_user", "closed_book_system", "closed_book_user")
+CLUE_TEMPLATES = {
+    kind: (f"clues_{kind}", "clues_literal") for kind in ("sentences", "numbers", "cut")
+}
+_ANSWER_USERS = ("answer_user", "closed_book_user")
+ANSWER_TEMPLATES: dict[Task, tuple[str, ...]] = {
+    task: (f"answer{suffix}_system", f"closed_book{suffix}_system", *_ANSWER_USERS)
+    for task in get_args(Task)
+    for suffix in ["" if task == SHORT_ANSWER else f"_{task}"]
+}
+"""By task: what is asked for with and without documents, and the texts around both."""
 
 
 @cache
@@ -50,17 +62,26 @@ def probe(question: str, context: str | None, kind: Template) -> Prompt:
     return filled if kind == "literal" else [{"role": "user", "content": filled}]
 
 
-def answer(question: str, passages: Sequence[str], kind: Template) -> Prompt:
-    """Prompt A: the question over "[DOC i]" lines; without passages, an empty document block."""
-    reference = "\n".join(f"[DOC {rank}] {text}" for rank, text in enumerate(passages, start=1))
-    user = _fill(template("answer_user"), question=question, reference=reference)
-    return _with_system(template("answer_system"), user, kind)
+def reference(passages: Sequence[str]) -> str:
+    """The passages as "[DOC i]" lines, from 1."""
+    return "\n".join(f"[DOC {rank}] {text}" for rank, text in enumerate(passages, start=1))
 
 
-def closed_book(question: str, kind: Template) -> Prompt:
+def answer(
+    question: str, passages: Sequence[str], kind: Template, task: Task = SHORT_ANSWER
+) -> Prompt:
+    """Prompt A: the question over "[DOC i]" lines; without passages, an empty document block.
+
+    The ALCE tasks have the same frame, and our own words for what is asked.
+    """
+    user = _fill(template("answer_user"), question=question, reference=reference(passages))
+    return _with_system(template(ANSWER_TEMPLATES[task][0]), user, kind)
+
+
+def closed_book(question: str, kind: Template, task: Task = SHORT_ANSWER) -> Prompt:
     """The question alone, without any mention of documents."""
     user = _fill(template("closed_book_user"), question=question)
-    return _with_system(template("closed_book_system"), user, kind)
+    return _with_system(template(ANSWER_TEMPLATES[task][1]), user, kind)
 
 
 def qlm(context: str | None) -> str:
@@ -84,19 +105,38 @@ def listwise(
     The words are ours: the prompt of AdaRankLLM (its figure 2) is not public. A number in square
     brackets within a passage stands in round ones, so that it is no identifier.
     """
-    lines = [
-        f"[{number}] " + re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split()[:max_words]))
-        for number, text in enumerate(passages, start=1)
-    ]
     filled = _fill(
         template("listwise_dropout" if dropout else "listwise_order"),
-        count=str(len(lines)),
-        passages="\n".join(lines),
+        count=str(len(passages)),
+        passages=_numbered(" ".join(text.split()[:max_words]) for text in passages),
         question=question,
     )
     if kind == "chat":
         return [{"role": "user", "content": filled}]
     return _fill(template("listwise_literal"), prompt=filled)
+
+
+def clues(question: str, sentences: Sequence[str], kind: Template, *, task: ClueTask) -> Prompt:
+    """The sentences as "[1] text" lines and the question: to name those that may hold the answer,
+    by their texts or numbers, or (cut) to say how many of them suffice.
+
+    The words are ours. A number in square brackets within a sentence stands in round ones.
+    """
+    filled = _fill(
+        template(f"clues_{task}"),
+        count=str(len(sentences)),
+        sentences=_numbered(sentences),
+        question=question,
+    )
+    if kind == "chat":
+        return [{"role": "user", "content": filled}]
+    return _fill(template("clues_literal"), prompt=filled)
+
+
+def _numbered(texts: Iterable[str]) -> str:
+    """A line a text after its number from 1, which no number within a text looks like."""
+    lines = (re.sub(r"\[(\d+)\]", r"(\1)", text) for text in texts)
+    return "\n".join(f"[{number}] {line}" for number, line in enumerate(lines, start=1))
 
 
 def _with_system(system: str, user: str, kind: Template) -> Prompt:

@@ -4,7 +4,8 @@ JSON Lines.
 Golden answers are the short answers of all `qa_pairs` (ASQA), or else `answers`, a list of texts
 or of lists of aliases (QAMPARI), each text once, in the file's order. `claims` (ELI5) give none:
 they are sentences that an answer should entail, not answers to be matched. All three, and the
-long `answer`, stay in the metadata. A document without an id is known by a hash of its contents.
+long `answer`, stay in the metadata, where the task's metrics find them. A document without an id is
+known by a hash of its contents.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ def questions(path: str, on_bad: OnBad = refuse) -> Iterator[Row]:
 
 def _question(value: Value) -> Row:
     documents = [_document(entry) for entry in fields.objects(value, "docs")]
+    claims(value)
     return {
         **fields.known_id(value, *IDS),
         "question": fields.text(value, "question"),
@@ -40,14 +42,32 @@ def _document(value: dict[str, Any]) -> Row:
     return fields.candidate(known, "id", contents=contents)
 
 
+def readings(value: Value) -> list[list[str]]:
+    """ASQA: the short answers of each of `qa_pairs`; none where that is absent or null."""
+    if value.get("qa_pairs") is None:
+        return []
+    return [fields.texts(pair, "short_answers") for pair in fields.objects(value, "qa_pairs")]
+
+
+def answer_sets(value: Value) -> list[list[str]]:
+    """QAMPARI: the aliases of each of `answers`, of which one text alone is one."""
+    groups = value.get("answers") or []
+    if not isinstance(groups, list):
+        raise ValueError(f"answers must be a list, got {groups!r}")
+    aliases = [group if isinstance(group, list) else [group] for group in groups]
+    return [fields.texts({"answers": group}, "answers") for group in aliases]
+
+
+def claims(value: Value) -> list[str]:
+    """ELI5: the sentences of `claims`, each with something to say."""
+    if value.get("claims") is None:
+        return []
+    found = fields.texts(value, "claims")
+    if not all(claim.strip() for claim in found):
+        raise ValueError(f"claims must be texts that are not empty, got {found!r}")
+    return found
+
+
 def _golds(value: Value) -> list[str]:
-    if value.get("qa_pairs") is not None:
-        pairs = fields.objects(value, "qa_pairs")
-        found = [gold for pair in pairs for gold in fields.texts(pair, "short_answers")]
-    else:
-        groups = value.get("answers") or []
-        if not isinstance(groups, list):
-            raise ValueError(f"answers must be a list, got {groups!r}")
-        aliases = [group if isinstance(group, list) else [group] for group in groups]
-        found = [gold for group in aliases for gold in fields.texts({"answers": group}, "answers")]
-    return list(dict.fromkeys(found))
+    groups = readings(value) if value.get("qa_pairs") is not None else answer_sets(value)
+    return list(dict.fromkeys(gold for group in groups for gold in group))

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from pipeline.core import cost
 from pipeline.report.finished import Finished
-from pipeline.schema import REPAIRS
+from pipeline.schema import CLUE_REPAIRS
 
 _SHARING = ("calls", "settings", "naive", "made", "taken_up")
 _CALLS = ("rollouts", "taken_up", "prompts", "generated")
@@ -110,9 +110,10 @@ def _ig_settings(run: Finished) -> set[tuple[int, int]]:
 
 
 def replies(runs: Sequence[Finished]) -> pl.DataFrame:
-    """A row a data set and listwise selector: replies, the shares that could not be read at first
-    and at last, the share of questions left without a passage, and each kind of repair a reply."""
-    numbers = ("retried", "malformed", "none", *REPAIRS)
+    """A row a data set and listwise selector, or stage over clues: replies, the shares that could
+    not be read at first and at last, the share of questions left without evidence, that of an
+    extractor's lines which are no source sentence, and each kind of repair a reply."""
+    numbers = ("retried", "malformed", "none", "unfaithful", *CLUE_REPAIRS)
     schema: dict[str, Any] = {
         **dict.fromkeys(("dataset", "selector"), pl.String),
         "calls": pl.Int64,
@@ -123,7 +124,7 @@ def replies(runs: Sequence[Finished]) -> pl.DataFrame:
         for run in runs
         for selector, rates in run.metrics.get("listwise", {}).items()
     ]
-    return pl.DataFrame([{name: row[name] for name in schema} for row in rows], schema=schema)
+    return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema)
 
 
 def per_arm(arms: pl.DataFrame) -> pl.DataFrame:

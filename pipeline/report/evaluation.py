@@ -117,7 +117,8 @@ def _declared(arm: Mapping[str, Any], run: Finished) -> dict[str, Any]:
         return made
     names = ("selector", "top_m", "token_guard", "empty_context")
     made |= {name: policy[name] for name in names} | {"threshold": threshold(policy)}
-    gated = policy["pass_rate"] is not None or policy["nu0_limit"] is not None
+    gates = ("pass_rate", "nu0_limit", "veto")  # the last is not in older manifests
+    gated = any(policy.get(name) is not None for name in gates)
     made["bare"] = not (gated or policy["duplicate_penalty"] or policy["on_refusal"] != "keep")
     if policy["selector"] == "ig":
         made["ig_top_k"] = policy["ig_top_k"] or run.probe["top_k"]

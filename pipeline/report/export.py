@@ -5,8 +5,10 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.contexts import partitions
 from pipeline.readers import InputError
 from pipeline.report.finished import Finished
+from pipeline.schema import CONTEXT
 
 Row = dict[str, Any]
 EVIDENCE: dict[str, tuple[pl.DataType, str, str]] = {
@@ -60,10 +62,24 @@ def contexts(run: Finished, arm: str) -> Iterator[tuple[str, str, list[Row]]]:
         yield row["question_id"], row["question"], pieces
 
 
+def rendered(run: Finished, arm: str) -> Iterator[Row]:
+    """The contexts as their partitions hold them; InputError where the run has none of the arm."""
+    policy = str(run.arms[0]["arm"])
+    if CONTEXT.name not in run.columns or arm != policy:
+        known = f"; allowed: {policy}" if CONTEXT.name in run.columns else ""
+        raise InputError(
+            f"{run.storage.root}: holds no rendered contexts of arm {arm!r}, as runs of "
+            f"jobs/precompute_contexts.py do of their policy{known}"
+        )
+    for part in run.parts(("question_id", "question", CONTEXT.name)):
+        yield from partitions.flat(part).to_pylist()
+
+
 def rankings(run: Finished, arm: str) -> Iterator[tuple[str, list[tuple[str, float | None]]]]:
-    """(question id, passages in prompt order). They have no score: the rank alone is the arm's."""
+    """(question id, passages in prompt order, each at its first sentence where it has several).
+    They have no score: the rank alone is the arm's."""
     for question_id, _, pieces in contexts(run, arm):
-        yield question_id, [(piece["passage_id"], None) for piece in pieces]
+        yield question_id, [(name, None) for name in dict.fromkeys(p["passage_id"] for p in pieces)]
 
 
 def judgements(run: Finished) -> Iterator[tuple[str, dict[str, int]]]:

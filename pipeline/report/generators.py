@@ -75,17 +75,26 @@ def family_of(name: str) -> str:
     return re.sub(r"[-_ ]{2,}", "-", _SIZE.sub("", name)).strip("-_ ")
 
 
-def _of_dataset(runs: Sequence[Finished], *, seed: int, samples: int) -> Iterator[dict[str, Any]]:
+def shared(runs: Sequence[Finished]) -> list[list[int]]:
+    """Of each run of a data set, the places of the questions that all of them answered, in one
+    order. InputError as in `frame`."""
     _check_apart(runs[0].dataset, [name_of(run) for run in runs])
     texts = [run.questions() for run in runs]
-    shared = sorted(set(texts[0]).intersection(*texts[1:]))
-    if not shared:
+    common = sorted(set(texts[0]).intersection(*texts[1:]))
+    if not common:
         folders = ", ".join(str(run.storage.root) for run in runs)
         raise InputError(f"data set {runs[0].dataset}: no question is in all of {folders}")
+    places = []
     for run, own in zip(runs, texts, strict=True):
-        _check_alike((runs[0], texts[0]), (run, own), shared)
+        _check_alike((runs[0], texts[0]), (run, own), common)
         place = {question: i for i, question in enumerate(own)}
-        yield from _of_run(run, [place[q] for q in shared], seed=seed, samples=samples)
+        places.append([place[question] for question in common])
+    return places
+
+
+def _of_dataset(runs: Sequence[Finished], *, seed: int, samples: int) -> Iterator[dict[str, Any]]:
+    for run, kept in zip(runs, shared(runs), strict=True):
+        yield from _of_run(run, kept, seed=seed, samples=samples)
 
 
 def _check_apart(dataset: str, names: Sequence[str]) -> None:

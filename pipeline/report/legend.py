@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pipeline.report.export import EVIDENCE
 from pipeline.report.resampled import PARTS
 from pipeline.report.sheets import Sheet
-from pipeline.schema import REPAIRS
+from pipeline.schema import CLUE_REPAIRS
 from pipeline.writers import as_markdown
 
 F1, SHARE, YES = "F1, 0 to 1", "share, 0 to 1", "true or false"
@@ -109,8 +109,9 @@ _OF_SHEET: Mapping[str, Meanings] = {
         "calls": ("replies asked for", COUNT),
         "retried": ("replies that could not be read at first", SHARE),
         "malformed": ("replies that could not be read at last", SHARE),
-        "none": ("questions in which the ranker left out every passage", SHARE),
-        **{kind: (f"repair {kind.replace('_', ' ')}", "a reply") for kind in REPAIRS},
+        "none": ("questions in which the model left out everything", SHARE),
+        "unfaithful": ("of an extractor's lines those that are no sentence of a passage", SHARE),
+        **{kind: (f"repair {kind.replace('_', ' ')}", "a reply") for kind in CLUE_REPAIRS},
     },
 }
 _OF_DATASET: Meanings = {

@@ -82,8 +82,8 @@ class Measured:
 
     `values` holds (A, Q) by name of FIELDS, in types for storage and not for sums; `tokens` holds
     (Q,) by stage, what its model read and wrote to select evidence, but probe_sets's are in
-    `rounds`; `refused_Q` is NaN without probes; `replies` are those of the listwise selectors, as
-    rankings.summarise says.
+    `rounds`; `refused_Q` is NaN without probes; `replies` are those of the models that
+    choose evidence, as rankings.summarise says.
     """
 
     arms: tuple[str, ...]
@@ -205,7 +205,7 @@ def read(parts: Iterable[pa.Table], arms: Sequence[str]) -> Measured | None:
 
 
 def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Stored]:
-    made = _metrics(part["metrics"].combine_chunks(), arms)
+    made = by_arm(part["metrics"].combine_chunks(), arms, FIELDS)
     made["refused"] = _floats(part["refused"])
     made["empty_golds"] = _floats(part["empty_golds"])
     if "probes" in part.column_names:
@@ -224,8 +224,9 @@ def _part(part: pa.Table, arms: Sequence[str]) -> dict[str, Stored]:
     return made
 
 
-def _metrics(lists: pa.ListArray, arms: Sequence[str]) -> dict[str, Stored]:
-    """(A, Q) of every field, each value put where its arm and its question are."""
+def by_arm(lists: pa.ListArray, arms: Sequence[str], fields: Sequence[str]) -> dict[str, Stored]:
+    """(A, Q) of every field, each value put where its arm and its question are; ValueError on an
+    arm that is not among `arms`."""
     flat = lists.flatten()
     names = pc.struct_field(flat, "arm")
     place = pc.index_in(names, value_set=pa.array(list(arms), pa.string()))
@@ -235,7 +236,7 @@ def _metrics(lists: pa.ListArray, arms: Sequence[str]) -> dict[str, Stored]:
     at_arm = place.to_numpy(zero_copy_only=False)
     at_question = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     made: dict[str, Stored] = {}
-    for field in FIELDS:
+    for field in fields:
         table_AQ = np.full((len(arms), len(lists)), np.nan)
         table_AQ[at_arm, at_question] = _floats(pc.struct_field(flat, field))
         made[field] = _compact(table_AQ)

@@ -133,7 +133,7 @@ def of_costs(
     calls that sharing saved."""
     yield Section("costs", "What selection costs and saves", filled([tables.costs(per_arm)]))
     ranked = filled([tables.replies(replies)])
-    yield Section("replies", "Replies of the listwise rankers", ranked)
+    yield Section("replies", "Replies of the models that choose evidence", ranked)
     sheets = filled([tables.ledger(ledger), tables.sharing(sharing)])
     drawn = [_drawn("stages", STAGES, detail.stages(ledger))] if len(ledger) else []
     yield Section("ledger", "Ledger", sheets, drawn)

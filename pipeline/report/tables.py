@@ -7,7 +7,7 @@ import polars as pl
 from pipeline.report import evaluation
 from pipeline.report.averages import AVERAGE
 from pipeline.report.sheets import Column, Sheet, count, mean, number, text
-from pipeline.schema import REPAIRS
+from pipeline.schema import CLUE_REPAIRS
 
 ARM, DATASET = text("arm", "arm"), text("data set", "dataset")
 NONE_ADMITTED = number("none admitted", "empty_share", ".2f")
@@ -229,17 +229,17 @@ def ledger(frame: pl.DataFrame) -> Sheet:
 
 
 def replies(frame: pl.DataFrame) -> Sheet:
-    """How well the listwise rankers' replies could be read."""
-    seen = [kind for kind in REPAIRS if frame[kind].sum()]
+    """How well the replies of the models that choose evidence could be read."""
+    seen = [kind for kind in CLUE_REPAIRS if frame[kind].sum()]
+    unfaithful = [number("unfaithful", "unfaithful", ".3f")] * bool(frame["unfaithful"].count())
     return Sheet(
         name="replies",
-        title="Replies of the listwise rankers",
-        note="A reply is asked for once a window of candidates. Retried: the share of them whose "
-        "first form could not be read; malformed: nor could the second, so that the passages kept "
-        "their order. None: the share of questions in which the ranker left out every passage. "
-        "The other columns are repairs a reply, those that never happened left out: prose around "
-        "the identifiers, lists without brackets, identifiers out of range or named twice, "
-        "passages missing from a full order.",
+        title="Replies of the models that choose evidence",
+        note="A reply is asked for once a window of candidates, or list of sentences. Retried: its "
+        "first form could not be read; malformed: nor could the second, so that all was kept in "
+        "its order. None: questions in which all was left out. Unfaithful: of an extractor's lines "
+        "those whose text is no sentence of the passages. The other columns are repairs a reply, "
+        "those that never happened left out.",
         columns=[
             DATASET,
             text("selector", "selector"),
@@ -247,7 +247,7 @@ def replies(frame: pl.DataFrame) -> Sheet:
             number("retried", "retried", ".3f"),
             number("malformed", "malformed", ".3f"),
             number("none", "none", ".3f"),
-            *(number(kind.replace("_", " "), kind, ".3f") for kind in seen),
+            *(*unfaithful, *(number(kind.replace("_", " "), kind, ".3f") for kind in seen)),
         ],
         frame=frame,
     )

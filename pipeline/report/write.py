@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from pipeline.report import (
+    alce_sections,
     averages,
+    clue_sections,
     costs,
     drilldown,
     evaluation,
@@ -64,8 +66,7 @@ def build(
 
     beside: runs of other generators over the same data sets, for the section on generators alone.
     """
-    how: dict[str, int] = {"seed": seed, "samples": samples}
-    arms = evaluation.arms(runs)
+    how, arms = {"seed": seed, "samples": samples}, evaluation.arms(runs)
     found = {run.dataset: measured.of_run(run) for run in runs}
     average = averages.averages(arms, found, **how)
     ranked = _ranked(runs, found, **how)
@@ -78,6 +79,8 @@ def build(
     said = words.summary(arms, names, signals, per_arm)
     parts = [
         rankings,
+        *alce_sections.of_tasks(runs, beside, **how),
+        *clue_sections.of_clues(runs, **how),
         *sections.of_quality(arms, average),
         sections.of_generators(by_generator),
         *sections.of_signals(arms, signals, histograms),

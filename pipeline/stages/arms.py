@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pipeline.config import ArmsConfig, GridEntry, PolicyOptions, SelectionConfig
 from pipeline.config.listwise import LISTWISE
 from pipeline.config.policy import SCORERS
+from pipeline.stages import clues
 
 Kind = Literal[
     "policy", "same_size", "random_same_size", "single", "oracle", "no_evidence", "closed_book"
@@ -96,6 +97,13 @@ def main_arms(selection: SelectionConfig) -> tuple[Arm, ...]:
     return _checked(arms)
 
 
+def context_arms(selection: SelectionConfig) -> tuple[Arm, ...]:
+    """The arms of contexts that nobody answers: the policy, and retrieval order under its budget
+    where it is another, whose size theirs is told beside."""
+    policy, *others = main_arms(selection)
+    return (policy, *(arm for arm in others if arm.name == "retriever"))
+
+
 def grid_arms(grid: ArmsConfig) -> tuple[Arm, ...]:
     """Every arm of a grid; ArmError where two would have one name."""
     budgets = list(product(grid.top_m, grid.token_guards))
@@ -143,7 +151,7 @@ def prunes(arm: Mapping[str, Any]) -> bool:
     """Whether a plain arm, or the one that it controls, has a threshold above -inf, or a selector
     that leaves passages out by itself."""
     policy = arm["policy"]
-    return policy is not None and _prunes(policy["selector"], threshold(policy))
+    return policy is not None and _prunes(policy)
 
 
 def policy_under_test(arms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -178,13 +186,15 @@ def scorers(arms: Sequence[Arm]) -> set[str]:
 
 def policy_stages(policy: PolicyOptions, blended: Sequence[str] = ()) -> tuple[str, ...]:
     """The durable stages that a policy's signals come from, those of its blend among them."""
-    signals = (policy.selector, _used_fallback(policy), *blended)
+    read = (policy.selector, _used_fallback(policy), policy.order_by, policy.veto, *blended)
+    signals = [signal for signal in read if signal is not None]
     names = [scorer_stage(signal) for signal in signals if signal in SCORERS]
     if policy.probed or not PROBED.isdisjoint(signals):
         names.append("probe")
     if policy.selector == "set_aware":
         names.append("probe_sets")
     names += [rank_stage(signal) for signal in signals if signal in LISTWISE]
+    names += clues.stages(policy)
     return tuple(dict.fromkeys(names))
 
 
@@ -201,7 +211,8 @@ def rank_stage(selector: str) -> str:
 
 def rankers(arms: Sequence[Arm]) -> list[str]:
     """The listwise selectors that the arms need, in plan order."""
-    named = _named(arms)
+    read = {name for arm in arms if arm.policy is not None for name in arm.policy.rankings}
+    named = read.union(*(arm.blended for arm in arms))
     return [selector for selector in LISTWISE if selector in named]
 
 
@@ -212,8 +223,12 @@ def _named(arms: Sequence[Arm]) -> set[str]:
     return {*named, *(name for arm in arms for name in arm.blended)}
 
 
-def _prunes(selector: str, threshold: float) -> bool:
-    return threshold > -math.inf or selector == "adarank"
+def _prunes(policy: Mapping[str, Any]) -> bool:
+    """Of a plain policy; those of older manifests have no veto."""
+    by_itself = policy["selector"] == "adarank" or policy.get("veto") is not None
+    if policy["selector"] == "clues":
+        by_itself = (policy["extract"], policy["truncate"]) != ("none", "none")
+    return by_itself or threshold(policy) > -math.inf
 
 
 def _reads_rollouts(signals: Iterable[str]) -> bool:
@@ -239,7 +254,7 @@ def _entry_arms(entry: GridEntry, grid: ArmsConfig) -> Iterator[Arm]:
         if name == baseline and policy == (plain if entry.empty_context else _empty(plain, empty)):
             continue  # already there
         yield Arm(name, "policy", policy, None, baseline)
-        if grid.controls and _prunes(entry.selector, threshold):
+        if grid.controls and _prunes(policy.plain()):
             yield Arm(f"{name} [retriever]", "same_size", policy, name, baseline)
             yield Arm(f"{name} [random]", "random_same_size", policy, name, baseline)
 

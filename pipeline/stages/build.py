@@ -7,20 +7,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.config import OfflineIgpConfig, SelectionConfig
+from pipeline.config import Frozen, OfflineIgpConfig, SelectionConfig
 from pipeline.core.blend import Blend, from_json, signals_of
-from pipeline.engines import models, ranker_models, scorer_models
+from pipeline.engines import clue_models, models, nli_models, ranker_models, scorer_models
 from pipeline.loading import ConfigError
 from pipeline.paths import locate
 from pipeline.readers import InputError
+from pipeline.runs.fingerprint import digest
 from pipeline.stages import (
     answer,
     arms,
+    clue_plan,
     evaluate,
+    evaluate_task,
     probe,
     probe_sets,
     rank_listwise,
     rank_pool,
+    render_context,
     retrieve,
     score,
     select,
@@ -37,7 +41,7 @@ def arms_of(cfg: OfflineIgpConfig) -> tuple[Arm, ...]:
     if cfg.arms is not None:
         made = arms.grid_arms(cfg.arms)
     elif cfg.selection is not None:
-        made = arms.main_arms(cfg.selection)
+        made = (arms.main_arms if cfg.answered else arms.context_arms)(cfg.selection)
     else:
         raise ValueError("neither selection nor arms: the policy file was not read")
     signals = {path: signals_of(blend.features) for path, blend in _blends(made).items()}
@@ -54,8 +58,10 @@ def pin(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
     generator = models.pin(cfg.generator)
     scorers = scorer_models.pin(cfg.scorers, generator)
     listwise = ranker_models.pin(cfg.listwise)
-    changes = {"generator": generator, "scorers": scorers, "listwise": listwise}
-    return cfg.model_copy(update=changes)
+    changes: dict[str, Frozen] = {"generator": generator, "scorers": scorers, "listwise": listwise}
+    if cfg.answer.task == "eli5":
+        changes["evaluation"] = nli_models.pin(cfg.evaluation)
+    return cfg.model_copy(update={**changes, "clues": clue_models.pin(cfg.clues)})
 
 
 def stages(cfg: OfflineIgpConfig) -> list[Stage]:
@@ -65,8 +71,9 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
     wanted = arms.scorers(chosen) | set(cfg.scorers.also)
     signals = wanted.union(*(arm.blended for arm in chosen))
     probed = any(policy.probed for policy in policies) or not arms.PROBED.isdisjoint(signals)
-    chat = "chat" in (cfg.answer.template, *([cfg.probe.template] if probed else []))
-    generator = models.describe(cfg.generator, needs_chat=chat)
+    rolled_out = probed or any(policy.probes_clues for policy in policies)
+    templates = [cfg.answer.template] * cfg.answered + [cfg.probe.template] * rolled_out
+    generator = models.describe(cfg.generator, needs_chat="chat" in templates)
     answers = models.for_answers(generator)
     settings = select.Settings(
         answer=cfg.answer,
@@ -78,20 +85,48 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
     )
     _check_models(cfg, wanted)
     before, after = score.stages(cfg, wanted - AFTER), score.stages(cfg, wanted & AFTER)
+    before = [*clue_plan.first(cfg, policies), *before]
     spared = arms.spared_below(chosen, signals)
-    made = [
-        *(first_stage(cfg)),
+    measured = [
         *before,
         *_rankings(cfg, chosen),
         *([probe.stage(cfg.probe, generator, spared_below=spared)] if probed else []),
         *_sets(cfg, policies, generator),
+        *clue_plan.asked(cfg, policies, generator),
         *after,
-        select.stage(chosen, settings),
-        answer.stage(cfg.answer, passage_format=cfg.probe.passage_format, generator=answers),
-        evaluate.stage(cfg.evaluation.refusal_patterns, probed=probed),
     ]
     unneeded = _unneeded(chosen, cfg.scorers.also)
+    selected = select.stage(chosen, settings)
+    if cfg.answered:
+        ending = _answers(cfg, answers, probed=probed)
+    else:
+        deciding = [stage for stage in measured if stage.name not in unneeded]
+        ending = [_context(cfg, chosen[0], selected, deciding, probed=probed)]
+    made = [*first_stage(cfg), *measured, selected, *ending]
     return [replace(stage, optional=stage.name in unneeded) for stage in made]
+
+
+def _answers(cfg: OfflineIgpConfig, generator: Mapping[str, Any], *, probed: bool) -> list[Stage]:
+    return [
+        answer.stage(cfg.answer, passage_format=cfg.probe.passage_format, generator=generator),
+        evaluate.stage(cfg.evaluation.refusal_patterns, probed=probed),
+        *evaluate_task.stages(cfg.answer.task, cfg.evaluation),
+    ]
+
+
+def _context(
+    cfg: OfflineIgpConfig, arm: Arm, selected: Stage, deciding: Sequence[Stage], *, probed: bool
+) -> Stage:
+    """The contexts of an arm. Their policy's fingerprint is of what decides the evidence among
+    given candidates, models and prompts included: not of corpus and retrieval."""
+    told = {name: selected.depends_on[name] for name in ("arms", "passage_format", "refusals")}
+    signals = {stage.name: [stage.revision, dict(stage.depends_on)] for stage in deciding}
+    return render_context.stage(
+        arm.name,
+        policy=digest([told, signals]),
+        passage_format=cfg.probe.passage_format,
+        probed=probed,
+    )
 
 
 def _unneeded(chosen: Sequence[Arm], also: Collection[str]) -> set[str]:

@@ -85,7 +85,7 @@ def _row(row: Mapping[str, Any], refuses: Callable[[str], bool]) -> list[dict[st
                 "ndcg_candidates": ndcgs[shown][1],
             }
         )
-    return _with_oracle(measured)
+    return with_oracle(measured, by=("f1", "sub_em"))
 
 
 def _quality(
@@ -99,17 +99,19 @@ def _quality(
     }
 
 
-def _with_oracle(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_oracle(
+    measured: Sequence[Mapping[str, Any]], *, by: Sequence[str]
+) -> list[dict[str, Any]]:
     """The arms' metrics with those of single passages replaced by the best one's, as `oracle`.
 
-    Best by F1, then by the golden answer's presence, then by retrieval rank; without golden
-    answers F1 is undefined and the first passage stands.
+    Best by these metrics, a later one for equals of the earlier, then by retrieval rank; where
+    they are undefined the first passage stands.
     """
     singles = [row for row in measured if is_single(row["arm"])]
     others = [dict(row) for row in measured if not is_single(row["arm"])]
     if not singles:
         return others
-    best = max(singles, key=lambda row: (_or_zero(row["f1"]), _or_zero(row["sub_em"])))
+    best = max(singles, key=lambda row: [_or_zero(row[name]) for name in by])
     place = next(i for i, row in enumerate(measured) if is_single(row["arm"]))
     return [*others[:place], {**best, "arm": ORACLE}, *others[place:]]
 

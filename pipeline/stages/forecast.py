@@ -6,7 +6,7 @@ run again, so a run makes fewer requests than this.
 
 from pipeline.config import OfflineIgpConfig
 from pipeline.core import windows
-from pipeline.stages import build
+from pipeline.stages import build, clues
 from pipeline.stages.plan import Plan
 
 _SCORERS = {
@@ -17,6 +17,7 @@ _SCORERS = {
     "score_answer_pmi": (2, 0, "prefills"),
 }
 """Requests of a stage: so many a candidate, so many a question, and their kind."""
+_CLUES = ("score_sentences", "extract_clues", *map(clues.probe_stage, clues.LISTS))
 
 
 def forecast(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, str]:
@@ -37,12 +38,16 @@ def forecast(plan: Plan, cfg: OfflineIgpConfig) -> dict[str, str]:
             rows[stage] = f"at most {_requests(living, per_candidate, per_question, n)} {kind}"
         elif stage.startswith("rank_") and stage != "rank_pool":
             rows[stage] = _calls(cfg, living, n)
+        elif stage in _CLUES or stage.startswith("truncate_"):
+            rows[stage] = _of_clues(cfg, stage, living, n)
     length = f"of {cfg.probe.max_tokens} tokens each"
     if "probe" in stages:
         rows["probes"] = f"at most {_requests(living, 1, 1, n)}, {length}"
     if "probe_sets" in stages:
         rows["set-aware rollouts"] = f"at most {_set_rollouts(cfg, living, n)}, {length}"
-    return rows | {"final prompts": _prompts(cfg, living, n)}
+    if "entail" in stages:
+        rows["entail"] = "questions x claims x distinct answers, a pair each"
+    return rows | ({"final prompts": _prompts(cfg, living, n)} if cfg.answered else {})
 
 
 def _requests(living: int, per_candidate: int, per_question: int, n: int | None) -> str:
@@ -62,6 +67,19 @@ def _calls(cfg: OfflineIgpConfig, living: int, n: int | None) -> str:
         return f"questions x windows of {asked.window} candidates, {length}"
     each = len(windows.starts(n, window=asked.window, stride=asked.stride))
     return f"at most {living * each} replies {length}"
+
+
+def _of_clues(cfg: OfflineIgpConfig, stage: str, living: int, n: int | None) -> str:
+    """Of replies one a question, malformed ones twice; of others one a sentence, and one more."""
+    asked = cfg.clues
+    if stage == "extract_clues" or stage.startswith("truncate_"):
+        limit = (asked.extractor if stage == "extract_clues" else asked.truncator).max_tokens
+        return f"at most {living} replies of {limit} tokens each, malformed ones twice"
+    passages = asked.passages if n is None else min(n, asked.passages)
+    each = living * (passages * asked.max_sentences + 1)
+    if stage == "score_sentences":
+        return f"at most {each} encodings"
+    return f"at most {each} rollouts, of {cfg.probe.max_tokens} tokens each"
 
 
 def _set_rollouts(cfg: OfflineIgpConfig, living: int, n: int | None) -> str:

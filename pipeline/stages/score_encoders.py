@@ -74,8 +74,8 @@ def score_by_vectors(table: pa.Table, model: Embedder) -> pa.Table:
         for candidates in table["candidates"].to_pylist()
     ]
     questions = table["question"].to_pylist()
-    queries = _encoded(model, questions, "query")
-    passages = _encoded(model, (text for row in texts for text in row), "passage")
+    queries = encoded(model, questions, "query")
+    passages = encoded(model, (text for row in texts for text in row), "passage")
 
     def score(question: str, row: Sequence[str]) -> Scored:
         query, tokens = queries[question]
@@ -104,7 +104,7 @@ def score_by_pairs(
     return _with_scores(table, CROSS_ENCODER, scored)
 
 
-def _encoded(model: Embedder, texts: Iterable[str], kind: Kind) -> dict[str, tuple[Floats, int]]:
+def encoded(model: Embedder, texts: Iterable[str], kind: Kind) -> dict[str, tuple[Floats, int]]:
     """The vector of each text and its tokens, equal texts once."""
     distinct = list(dict.fromkeys(texts))
     vectors, tokens = model.encode(distinct, kind), model.count_tokens(distinct, kind)

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,21 +13,18 @@ import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import AnswerConfig, SelectionConfig
-from pipeline.config.listwise import LISTWISE
-from pipeline.core import duplicates
-from pipeline.core.admission import admit, admit_rounds, order
 from pipeline.core.blend import Blend, signals_of, to_json
-from pipeline.core.budget import truncate
 from pipeline.core.refusals import REFUSAL_PATTERNS_VERSION, is_refusal
 from pipeline.engines.base import Tokenizer
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
 from pipeline.prompts.render import PassageFormat
-from pipeline.stages import signals
+from pipeline.stages import clues, signals
 from pipeline.stages.arms import Arm, policy_under_test
+from pipeline.stages.decide import Choice, Given, Piece, Unit, decide
 from pipeline.stages.stage import Stage, Transform, add_columns
 
-ADDS = pa.schema([schema.ARMS])
+ADDS = pa.schema([schema.ARMS, schema.CANDIDATE_TOKENS])
 _TO_JSON = json.JSONEncoder(sort_keys=True).encode  # made once: json.dumps makes one a call
 
 
@@ -50,22 +46,6 @@ class Settings:
         return json.dumps([self.answer.plain(), self.generator], sort_keys=True)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """An arm's evidence on one row, its positions in prompt order.
-
-    `admitted` counts the passages before the empty-context rule; `order` is the selector's order
-    of all candidates, None where the arm has no selector or it measured nothing; `certain` says
-    that NU(q) alone handed over to the fallback.
-    """
-
-    positions: list[int]
-    admitted: int
-    frame: str
-    order: list[int] | None
-    certain: bool = False
-
-
 def stage(arms: Sequence[Arm], settings: Settings) -> Stage:
     """The stage for some arms; it needs what their selectors read."""
 
@@ -84,7 +64,7 @@ def stage(arms: Sequence[Arm], settings: Settings) -> Stage:
             "passage_format": settings.passage_format,
             "identity": settings.identity,
             "refusals": [REFUSAL_PATTERNS_VERSION, *settings.refusal_patterns] if refusals else [],
-            "prompts": render.fingerprint(render.ANSWER_TEMPLATES),
+            "prompts": render.fingerprint(render.ANSWER_TEMPLATES[settings.answer.task]),
         },
         build=build,
         pool="generator",
@@ -103,8 +83,9 @@ def _identity(arm: Arm, blends: Mapping[str, Blend]) -> dict[str, Any]:
 def _columns(policies: Sequence[SelectionConfig], blends: Mapping[str, Blend]) -> tuple[str, ...]:
     needed: dict[str, None] = {}
     for policy in policies:
-        for selector in (policy.selector, policy.fallback):
-            needed |= dict.fromkeys(signals.columns(selector))
+        for selector in (policy.selector, policy.fallback, policy.order_by, policy.veto):
+            needed |= dict.fromkeys(() if selector is None else signals.columns(selector))
+        needed |= dict.fromkeys(clues.columns(policy))
         if policy.probed:
             needed |= dict.fromkeys(("probes", "gains"))
     for blend in blends.values():
@@ -121,103 +102,71 @@ class Select:
         self._refuses = partial(is_refusal, extra_patterns=settings.refusal_patterns)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The block with every arm's evidence."""
-        return add_columns(table, {schema.ARMS: [self._row(row) for row in table.to_pylist()]})
+        """The block with every arm's evidence, and the tokens of all its candidates."""
+        rows = table.to_pylist()
+        given = [self._given(row) for row in rows]
+        tokens = [[piece.tokens for piece in one.passages] for one in given]
+        arms = [self._row(one) for one in given]
+        return add_columns(table, {schema.ARMS: arms, schema.CANDIDATE_TOKENS: tokens})
 
-    def _row(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        settings, candidates = self._settings, row["candidates"]
-        texts = [passage_text(candidate, settings.passage_format) for candidate in candidates]
-        tokens = [self._tokenizer.count(text) for text in texts]
+    def _given(self, row: dict[str, Any]) -> Given:
+        count = self._tokenizer.count
+        texts = [passage_text(c, self._settings.passage_format) for c in row["candidates"]]
         if "probes" in row:
-            row["refused"] = self._refuses(row["probes"]["answers"][0])
+            row = {**row, "refused": self._refuses(row["probes"]["answers"][0])}
+        return Given(
+            row,
+            texts,
+            [Piece(position, None, count(text)) for position, text in enumerate(texts)],
+            [
+                Piece(one["position"], one["text"], count(one["text"]))
+                for one in row.get(schema.SENTENCES.name, ())
+            ],
+        )
+
+    def _row(self, given: Given) -> list[dict[str, Any]]:
+        row = given.row
         made: list[dict[str, Any]] = []
-        prompt_ids: dict[tuple[str, tuple[int, ...]], str | None] = {}
-        for name, choice in self._choices(row, texts, tokens):
-            evidence = [
-                {"position": p, "text": None, "tokens": tokens[p]} for p in choice.positions
-            ]
+        prompt_ids: dict[tuple[str, Unit, tuple[int, ...]], str | None] = {}
+        for name, choice in self._choices(given):
+            pieces = given.pieces(choice.unit)
+            evidence = [pieces[place]._asdict() for place in choice.places]
             arm: dict[str, Any] = {"arm": name, "evidence": evidence, "order": choice.order}
             arm |= {"admitted": choice.admitted, "frame": choice.frame, "certain": choice.certain}
-            key = choice.frame, tuple(choice.positions)
+            key = choice.frame, choice.unit, tuple(choice.places)
             if key not in prompt_ids:
-                prompt_ids[key] = self._prompt_id(row["question"], candidates, arm)
+                prompt_ids[key] = self._prompt_id(row["question"], row["candidates"], arm)
             made.append({**arm, "prompt_id": prompt_ids[key]})
         return made
 
-    def _choices(
-        self, row: Mapping[str, Any], texts: Sequence[str], tokens: Sequence[int]
-    ) -> Iterator[tuple[str, Choice]]:
+    def _choices(self, given: Given) -> Iterator[tuple[str, Choice]]:
         """(name, choice) of every arm.
 
-        The oracle is one arm `single[i]` per candidate, or itself where there is none.
+        The oracle is one arm `single[i]` per candidate, or itself where there is none. A control
+        takes as many pieces as the arm that it copies, of the same kind.
         """
-        everything = range(len(texts))
-        chance = random.Random(f"{self._settings.seed}:{row['question_id']}").sample(
-            everything, len(everything)
-        )
-        by_policy: dict[str, Choice] = {}
+        seed, by_policy = self._settings.seed, dict[str, Choice]()
         for arm in self._arms:
             if arm.kind == "policy" and arm.policy is not None:
-                by_policy[arm.name] = self._decide(arm.policy, row, texts, tokens)
-                yield arm.name, by_policy[arm.name]
+                made = decide(arm.policy, given, self._settings.blends, seed=seed)
+                by_policy[arm.name] = made
+                yield arm.name, made
             elif arm.kind in ("same_size", "random_same_size"):
                 copied = by_policy[str(arm.of)]
-                pool = list(everything) if arm.kind == "same_size" else chance
-                kept = sorted(pool[: len(copied.positions)])
-                size, frame = copied.admitted, copied.frame
-                yield arm.name, Choice(kept, size, frame, None, copied.certain)
+                pool: Sequence[int] = range(len(given.pieces(copied.unit)))
+                if arm.kind == "random_same_size":
+                    chance = random.Random(f"{seed}:{given.row['question_id']}")
+                    pool = chance.sample(pool, len(pool))
+                places = sorted(pool[: len(copied.places)])
+                yield arm.name, replace(copied, places=places, order=None)
             elif arm.kind == "oracle":
-                for i in everything:
+                for i in range(len(given.passages)):
                     yield single(i), Choice([i], 1, "documents", None)
-                if not texts:
+                if not given.passages:
                     yield arm.name, Choice([], 0, "documents", None)
             else:
                 frame = "closed_book" if arm.kind == "closed_book" else "documents"
                 yield arm.name, Choice([], 0, frame, None)
-
-    def _decide(
-        self,
-        policy: SelectionConfig,
-        row: Mapping[str, Any],
-        texts: Sequence[str],
-        tokens: Sequence[int],
-    ) -> Choice:
-        """Paper Algorithm 1, with gates before it and the empty-context rule after it."""
-        signal = self._signal(policy, row, texts)
-        in_order: list[int] | None
-        certain = signals.is_certain(row, policy)
-        if certain or signals.hands_over(row, policy, signal):
-            fallback = signals.plain(row, policy.fallback)
-            in_order = _ordered(policy.fallback, fallback)
-            admissible = admit(fallback, threshold=-math.inf)
-        elif policy.selector == "set_aware":
-            rounds, gains = row["sets"]["positions"], row["sets"]["gains"]
-            left = [i for i in range(len(texts)) if i not in rounds]
-            in_order = [*rounds, *left] if rounds else None
-            admissible = admit_rounds(rounds, gains, threshold=policy.threshold)
-        else:
-            in_order = _ordered(policy.selector, signal)
-            admissible = admit(signal, threshold=policy.threshold)
-        kept = _budget(policy, admissible, tokens)
-        admitted, rule = len(kept), policy.empty_context
-        if not kept and rule == "top1":
-            kept = _budget(policy, list(range(len(texts)))[:1], tokens)
-        empty_frame = "documents" if rule in ("frame", "top1") else rule
-        return Choice(kept, admitted, "documents" if kept else empty_frame, in_order, certain)
-
-    def _signal(
-        self, policy: SelectionConfig, row: Mapping[str, Any], texts: Sequence[str]
-    ) -> signals.Signal:
-        blend = None if policy.blend is None else self._settings.blends[policy.blend]
-        signal = signals.of_row(row, policy, blend)
-        if not policy.duplicate_penalty:
-            return signal
-        return duplicates.penalise(
-            signal,
-            duplicates.near_duplicates(texts),
-            penalty=policy.duplicate_penalty,
-            threshold=policy.threshold,
-        )
 
     def _prompt_id(
         self, question: str, candidates: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]
@@ -240,25 +189,6 @@ def is_single(arm: str) -> bool:
     return arm.startswith("single[")
 
 
-def _ordered(selector: str, signal: Sequence[float | None]) -> list[int] | None:
-    """The order of all candidates; None where one was not measured, or there is none.
-
-    What a listwise selector left out was judged, too: it comes last, by rank.
-    """
-    unknown = None in signal and selector not in LISTWISE
-    return None if not signal or unknown else order(signal)
-
-
-def _budget(policy: SelectionConfig, positions: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    return truncate(
-        positions,
-        top_m=policy.top_m,
-        tokens=tokens,
-        token_guard=policy.token_guard,
-        guard_rule=policy.guard_rule,
-    )
-
-
 def passage_text(candidate: Mapping[str, Any], passage_format: PassageFormat) -> str:
     """A candidate as the prompts show it."""
     return render.passage(candidate["title"], candidate["text"], passage_format)
@@ -275,14 +205,21 @@ def arm_prompt(
     if arm["frame"] == "abstain":
         return None
     if arm["frame"] == "closed_book":
-        return render.closed_book(question, answer.template)
-    texts = [
+        return render.closed_book(question, answer.template, answer.task)
+    texts = evidence_texts(candidates, arm, passage_format)
+    return render.answer(question, texts, answer.template, answer.task)
+
+
+def evidence_texts(
+    candidates: Sequence[Mapping[str, Any]], arm: Mapping[str, Any], passage_format: PassageFormat
+) -> list[str]:
+    """What an arm's evidence shows, in prompt order."""
+    return [
         passage_text(candidates[piece["position"]], passage_format)
         if piece["text"] is None
         else piece["text"]
         for piece in arm["evidence"]
     ]
-    return render.answer(question, texts, answer.template)
 
 
 def _tested(arms: Sequence[Arm]) -> str:

@@ -25,6 +25,7 @@ def columns(selector: str) -> tuple[str, ...]:
     special: dict[str, tuple[str, ...]] = {
         "retriever": (),
         "blend": (),
+        "clues": (),
         "ig": ("probes", "gains"),
         "set_aware": ("probes", "sets"),
     }

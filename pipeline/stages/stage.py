@@ -22,7 +22,17 @@ from pipeline.engines.table import Engines
 
 Transform: TypeAlias = Callable[..., pa.Table | Awaitable[pa.Table]]
 """Of the rows; a stage with a `family` also gets what it stored before (see Stage.family)."""
-Pool = Literal["retriever", "generator", "embedder", "cross_encoder", "likelihood", "ranker"]
+Pool = Literal[
+    "retriever",
+    "generator",
+    "embedder",
+    "cross_encoder",
+    "likelihood",
+    "ranker",
+    "extractor",
+    "truncator",
+    "nli",
+]
 ERROR = pa.field("error", pa.string())
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.readers.fields import joined
-from pipeline.writers.text import write_text
+from pipeline.writers.text import write_lines, write_text
 
 Row = Mapping[str, Any]
 
 
 def write_questions(path: str, rows: Iterable[Row]) -> None:
     """Writes the questions of finished rows, or of any with the columns of the source."""
-    write_text(path, "".join(f"{_json(_question(row))}\n" for row in rows))
+    write_lines(path, map(_question, rows))
 
 
 def write_cache(path: str, contexts: Iterable[tuple[str, Sequence[Row]]]) -> None:

@@ -1,5 +1,9 @@
 """A text as a file, by its path or URI."""
 
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from pipeline.paths import absolute
 from pipeline.runs.storage import Storage
 
@@ -8,6 +12,12 @@ def write_text(path: str, text: str) -> None:
     """Writes UTF-8, replacing an older file."""
     storage, name = _place(path)
     storage.write_bytes(name, text.encode())
+
+
+def write_lines(path: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows of JSON-able values as JSON Lines; ValueError for a number that is none."""
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def remove(path: str) -> None:

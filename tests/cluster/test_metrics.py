@@ -11,6 +11,7 @@ from pipeline.runs.storage import Storage
 from pipeline.stages import build, source
 from pipeline.stages.plan import make_plan, run_local
 from tests.jobs.runs import DEMO, overrides
+from tests.report.test_alce import config as task_config
 from tests.stages.plans import Counts
 
 
@@ -72,6 +73,12 @@ def test_every_count_of_a_probe_that_ends_early_has_a_metric(tmp_path: Path) -> 
     settings = overrides(tmp_path, input__sample=8, probe__early_stop_threshold=0.05)
     sums = counted(load(OfflineIgpConfig, str(DEMO), settings))
     assert {key for stage in sums.values() for key in stage} <= NAMES.keys()
+
+
+def test_every_count_of_a_judge_of_claims_has_a_metric(tmp_path: Path) -> None:
+    sums = counted(task_config(tmp_path, "eli5"))
+    assert {key for stage in sums.values() for key in stage} <= NAMES.keys()
+    assert sums["entail"]["judged"] == sums["entail"]["pairs"] > 0
 
 
 def test_what_is_counted_of_a_damaged_sibling_alone_has_a_metric_too() -> None:

@@ -17,8 +17,8 @@ def options(**given: Any) -> PolicyOptions:
     return PolicyOptions.model_validate(given)
 
 
-def test_the_selectors_are_six_of_their_own_and_every_scorer() -> None:
-    own = ("retriever", "ig", "set_aware", "adarank", "listwise", "blend")
+def test_the_selectors_are_seven_of_their_own_and_every_scorer() -> None:
+    own = ("retriever", "ig", "set_aware", "adarank", "listwise", "clues", "blend")
     assert set(get_args(Selector)) == {*own, *SCORERS}
     assert set(score.SCORERS) == set(SCORERS)
     assert set(SIGNALS) == {"retriever", "ig", "neg_nu", *SCORERS}

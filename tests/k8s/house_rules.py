@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 from pipeline.cluster.errors import Infeasible
 from pipeline.cluster.preflight import check
-from pipeline.config import Frozen, NightlyConfig, OfflineIgpConfig, PoolConfig
+from pipeline.config import (
+    Frozen,
+    NightlyConfig,
+    OfflineIgpConfig,
+    PoolConfig,
+    PrecomputeConfig,
+)
 from pipeline.loading import ConfigError, load
 from tests.k8s.manifests import REPOSITORY, Object, Ray, containers, quantity
 from tests.k8s.operator_rules import Rule
@@ -14,10 +20,9 @@ from tests.k8s.versions import pins
 CONFIGS: dict[str, type[Frozen]] = {
     "jobs/offline_igp.py": OfflineIgpConfig,
     "jobs/nightly_eval.py": NightlyConfig,
+    "jobs/precompute_contexts.py": PrecomputeConfig,
 }
 """The config of every job that an entrypoint may name."""
-PLANNED = ("jobs/precompute_contexts.py",)
-"""Jobs that overlays name before they are written: script, config and pools are not checked yet."""
 SHELL = re.compile(r"[&|;<>$`()'\"\\*?\n]")
 ALPHA = ("networkPolicy", "tlsOptions", "historyServerOptions")
 HEAD_PORTS = {"gcs-server", "dashboard", "client", "metrics", "as-metrics", "dash-metrics"}
@@ -68,8 +73,8 @@ def entrypoint_starts(it: Ray) -> Iterator[str]:
         yield f"entrypoint: {python} {script}: python jobs/..."
     elif script in CONFIGS:
         yield from _breaches(it, script, path, settings)
-    elif script not in PLANNED:
-        yield f"entrypoint: {script}: one of {[*CONFIGS, *PLANNED]}"
+    else:
+        yield f"entrypoint: {script}: one of {[*CONFIGS]}"
 
 
 def _breaches(it: Ray, script: str, path: str, settings: list[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.config.answer import Task
 from pipeline.prompts import render
 
 ANSWER_SYSTEM = (
@@ -102,6 +103,35 @@ def test_a_full_order_is_asked_for_without_a_way_to_leave_passages_out() -> None
     assert "Order all 2 passages" in asked and "[0]" not in asked and "Leave out" not in asked
 
 
+@pytest.mark.parametrize(
+    ("task", "asked"),
+    [("asqa", "every reading"), ("qampari", "separated by commas"), ("eli5", "paragraph")],
+)
+def test_a_task_asks_in_its_own_words_over_the_same_documents(task: Task, asked: str) -> None:
+    short, own = (render.answer("Who?", ["Text."], "chat", of) for of in ("short_answer", task))
+    assert own[1] == short[1] and own[0] != short[0]
+    assert asked in str(own[0]) and "documents" in str(own[0])
+    alone = render.closed_book("Who?", "chat", task)
+    assert asked in str(alone[0]) and "documents" not in str(alone[0])
+    assert alone[1] == render.closed_book("Who?", "chat")[1]
+    prints = {render.fingerprint(names) for names in render.ANSWER_TEMPLATES.values()}
+    assert len(prints) == len(render.ANSWER_TEMPLATES)
+
+
+def test_sentences_are_numbered_and_each_task_over_them_has_words_of_its_own() -> None:
+    sentences = ["One [1].", "Two {question}."]
+    for task, words in (
+        ("sentences", "Copy these sentences word for word"),
+        ("numbers", "Reply with the numbers alone"),
+        ("cut", "the number of the last sentence that is needed"),
+    ):
+        asked = render.clues("Who {x}?", sentences, "literal", task=task)  # type: ignore[arg-type]
+        assert "\n\n[1] One (1).\n[2] Two {question}.\n\nQuestion: Who {x}?" in asked
+        assert "Below are 2 sentences" in asked and words in asked and "[0]" in asked
+        chat = render.clues("Who {x}?", sentences, "chat", task=task)  # type: ignore[arg-type]
+        assert chat == [{"role": "user", "content": str(asked).removesuffix("\nReply:")}]
+
+
 def test_a_passage_has_its_title_on_the_first_line_where_it_has_one() -> None:
     assert render.passage("Title", "Text.", "contents") == "Title\nText."
     assert render.passage("", "Text.", "contents") == "Text."
@@ -130,10 +160,11 @@ def test_any_text_stands_in_the_prompts_as_it_is(question: str, passages: list[s
 def test_no_template_ends_in_a_newline_and_every_file_is_known() -> None:
     known = {
         *render.PROBE_TEMPLATES,
-        *render.ANSWER_TEMPLATES,
+        *(name for names in render.ANSWER_TEMPLATES.values() for name in names),
         *render.QLM_TEMPLATES,
         *render.YES_NO_TEMPLATES,
         *(name for names in render.LISTWISE_TEMPLATES.values() for name in names),
+        *(name for names in render.CLUE_TEMPLATES.values() for name in names),
     }
     there = {
         entry.name.removesuffix(".txt")
@@ -150,13 +181,14 @@ def test_the_fingerprint_changes_with_the_text_of_any_of_its_templates(
 ) -> None:
     original = render.template
     probe = render.fingerprint(render.PROBE_TEMPLATES)
-    answer = render.fingerprint(render.ANSWER_TEMPLATES)
+    names = render.ANSWER_TEMPLATES["short_answer"]
+    answer = render.fingerprint(names)
     monkeypatch.setattr(render, "template", lambda of: original(of) + " " * (of == name))
     assert render.fingerprint(render.PROBE_TEMPLATES) != probe
-    assert render.fingerprint(render.ANSWER_TEMPLATES) == answer
+    assert render.fingerprint(names) == answer
 
 
 def test_the_fingerprint_does_not_depend_on_the_order_of_the_names() -> None:
-    names = render.ANSWER_TEMPLATES
+    names = render.ANSWER_TEMPLATES["short_answer"]
     assert render.fingerprint(names[::-1]) == render.fingerprint(names)
     assert render.fingerprint(names[1:]) != render.fingerprint(names)

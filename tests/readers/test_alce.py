@@ -70,6 +70,8 @@ def test_an_id_is_kept_else_the_entry_has_its_number(write: Write, key: str) -> 
         ({"answers": [3]}, "answers must be a list of texts, got [3]"),
         ({"qa_pairs": {}}, "qa_pairs must be a list of objects, got {}"),
         ({"qa_pairs": [{"short_answers": "Ada"}]}, "short_answers must be a list of texts"),
+        ({"claims": "Ada wrote it."}, "claims must be a list of texts, got 'Ada wrote it.'"),
+        ({"claims": ["Ada wrote it.", " "]}, "claims must be texts that are not empty, got ["),
     ],
 )
 def test_a_bad_entry_is_refused_by_line_and_number(

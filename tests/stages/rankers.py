@@ -67,8 +67,9 @@ class ConstrainedRanker(ScriptedRanker):
 class Knowing(FakeGenerator):
     """Knows the golden answers of the examples: a perfect ranker, and a reader easily misled.
 
-    It ranks the passages that hold an answer first, or names them alone; and it answers rightly
-    where every document that it is shown holds an answer.
+    It ranks the passages that hold an answer first, or names them alone; it copies the sentences
+    that hold one, needs of ordered ones as many as the first of these; and it answers rightly where
+    every document that it is shown holds an answer.
     """
 
     async def complete(self, prompt_ids: Sequence[int], *, max_tokens: int) -> Completion:
@@ -77,14 +78,16 @@ class Knowing(FakeGenerator):
         asked, golds = next(pair for pair in _EXAMPLES.items() if pair[0] in prompt)
         before, _, after = prompt.rpartition(asked)
         marked = re.split(r"\[(?:DOC )?(\d+)\] ", before)
-        held = {
-            int(number): bool(answers.sub_exact_match(text, golds))
-            for number, text in zip(marked[1::2], marked[2::2], strict=True)
-        }
+        texts = {int(n): text for n, text in zip(marked[1::2], marked[2::2], strict=True)}
+        held = {n: bool(answers.sub_exact_match(text, golds)) for n, text in texts.items()}
         if "identifiers alone" in after:
             first = [number for number, holds in held.items() if holds]
             rest = [] if "Leave out" in after else [n for n in held if n not in first]
             said = " > ".join(f"[{number}]" for number in (*first, *rest)) or "[0]"
+        elif "word for word" in after:
+            said = "\n".join(f"[{n}] {texts[n]}" for n, holds in held.items() if holds) or "[0]"
+        elif "last sentence that is needed" in after:
+            said = f"[{next((number for number, holds in held.items() if holds), 0)}]"
         else:
             said = golds[0] if held and all(held.values()) else "nobody knows"
         return Completion(said, len(prompt_ids), len(said.split()), "stop")

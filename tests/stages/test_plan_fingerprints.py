@@ -261,6 +261,6 @@ def test_a_finished_row_has_the_source_s_columns_and_those_of_every_stage(tmp_pa
     plan = plan_of(config(tmp_path, scorers={"also": ["coverage"]}))
     assert plan.columns == [
         *("question_id", "question", "golden_answers", "metadata", "judgements", "candidates"),
-        *("score_coverage", "score_tokens_coverage", "probes", "gains", "arms", "answers"),
-        *("metrics", "refused", "empty_golds"),
+        *("score_coverage", "score_tokens_coverage", "probes", "gains", "arms"),
+        *("candidate_tokens", "answers", "metrics", "refused", "empty_golds"),
     ]

@@ -237,7 +237,7 @@ def test_the_columns_given_are_kept() -> None:
     given_rows = table([row()], ["question_id", "question", "candidates", "gains"])
     cfg = SelectionConfig(threshold=0, top_m=1, empty_context="frame")
     made = Select(main_arms(cfg), settings(), FakeTokenizer())(given_rows)
-    assert made.drop_columns(["arms"]).equals(given_rows)
+    assert made.drop_columns(["arms", "candidate_tokens"]).equals(given_rows)
 
 
 def test_an_arm_with_a_selector_keeps_its_order_of_all_candidates() -> None:

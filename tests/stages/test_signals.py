@@ -49,6 +49,7 @@ def test_every_selector_says_which_columns_it_reads() -> None:
         "ig": ("probes", "gains"),
         "set_aware": ("probes", "sets"),
         "blend": (),
+        "clues": (),
         "adarank": ("ranking_adarank",),
         "listwise": ("ranking_listwise",),
         **{name: (f"score_{name}",) for name in SCORERS},
