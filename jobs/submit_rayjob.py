@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 from pipeline import driver
-from pipeline.nightly import nights, options, schedule, submit
+from pipeline.nightly import options, schedule, submit
+from pipeline.nightly.evaluate import is_done
 from pipeline.nightly.rayjobs import RayJobs, server_of
 from pipeline.runs.storage import Storage
 
@@ -26,13 +27,14 @@ def run(args: argparse.Namespace) -> int:
         date = schedule.parsed(args.date)
     else:
         date = schedule.scheduled_date(args.scheduled, args.time_zone)
-    night = submit.night_of(manifest, date)
+    cfg = submit.config_of(manifest, date)
+    night = submit.night_of(cfg, date)
     made = submit.prepared(manifest, night)
     if args.dry_run:
         print(yaml.safe_dump(made, sort_keys=False), end="")
         return driver.DONE
     storage = Storage(args.gate) if args.gate else None
-    if storage is None or not storage.exists(night.at(nights.SUCCESS)):
+    if storage is None or not is_done(storage, night, cfg):
         server = args.server or server_of(os.environ)
         jobs = RayJobs(server, Path(args.account), submit.namespace_of(manifest))
         done = "created" if jobs.create(made) else "is there already"
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             submit.wait(jobs, night.id, poll_seconds=args.poll_seconds)
     if storage is None:
         return driver.DONE
-    gate = submit.read_gate(storage, night, poll_seconds=args.poll_seconds)
+    gate = submit.read_gate(storage, night, cfg, poll_seconds=args.poll_seconds)
     print("\n".join([*gate["reasons"], f"gate: {gate['verdict']}"]))
     return driver.DONE if gate["passed"] else driver.GATE
 

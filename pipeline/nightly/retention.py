@@ -7,6 +7,7 @@ summary, scores): the trend goes on, and a night can still be a baseline.
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.nightly import nights
 from pipeline.nightly.nights import Night
@@ -33,7 +34,8 @@ def find(
     """The folders of nights scheduled more than `keep_days` days before `today`, by date."""
     every = nights.nights(storage)
     old = [night for night in every if (today - night.date).days > keep_days]
-    needed = _baselines(storage, [night for night in every if night not in old])
+    young = [night for night in every if night not in old]
+    needed = _last_passed(storage, every) | _baselines(storage, young)
     for night in old:
         folders = [night.folder] if whole else [night.at(name) for name in BULK]
         for folder in folders:
@@ -60,17 +62,26 @@ def remove(storage: Storage, expired: Expired) -> bool:
 def _kept(storage: Storage, night: Night, needed: dict[str, str], whole: bool) -> str | None:
     if holder := lease.holder(storage, night.folder):
         return f"held by {holder}"
-    if whole and night.id in needed:
-        return f"baseline of {needed[night.id]}"
-    return None
+    return needed.get(night.id) if whole else None
+
+
+def _last_passed(storage: Storage, every: list[Night]) -> dict[str, str]:
+    """The last night of each name that passed, however old: the next one's baseline."""
+    last = {n.name: n for n in every if (gate := _gate(storage, n)) and gate["passed"]}
+    return {night.id: "the last that passed" for night in last.values()}
 
 
 def _baselines(storage: Storage, young: list[Night]) -> dict[str, str]:
-    """By the id of a night that a younger one was compared with: that of the younger one."""
+    """The nights that younger ones were compared with."""
     made = {}
     for night in young:
-        if storage.exists(night.at(nights.SUCCESS)):
-            baseline = storage.read_json(night.at(nights.GATE))["baseline"]
-            if baseline is not None:
-                made[str(baseline["id"])] = night.id
+        gate = _gate(storage, night)
+        if gate and gate["baseline"] is not None:
+            made[str(gate["baseline"]["id"])] = f"baseline of {night.id}"
     return made
+
+
+def _gate(storage: Storage, night: Night) -> dict[str, Any] | None:
+    """What a finished night's gate said; None before its end."""
+    done = storage.exists(night.at(nights.SUCCESS))
+    return dict(storage.read_json(night.at(nights.GATE))) if done else None

@@ -15,6 +15,7 @@ import yaml
 from pipeline.config import NightlyConfig
 from pipeline.loading import ConfigError, load
 from pipeline.nightly import nights
+from pipeline.nightly.evaluate import judging
 from pipeline.nightly.nights import Night
 from pipeline.nightly.rayjobs import RayJobs
 from pipeline.progress import say
@@ -50,11 +51,14 @@ def read_manifest(path: str) -> dict[str, Any]:
     return manifest
 
 
-def night_of(manifest: Mapping[str, Any], date: datetime.date) -> Night:
-    """The night that the manifest's entrypoint will make at a date; ConfigError where its id
-    cannot name a RayJob."""
+def config_of(manifest: Mapping[str, Any], date: datetime.date) -> NightlyConfig:
+    """The config with which the manifest's entrypoint will run at a date."""
     path, *settings = shlex.split(manifest["spec"]["entrypoint"])[2:]
-    cfg = load(NightlyConfig, path, [*settings, f"date={date.isoformat()}"])
+    return load(NightlyConfig, path, [*settings, f"date={date.isoformat()}"])
+
+
+def night_of(cfg: NightlyConfig, date: datetime.date) -> Night:
+    """The night of a config and a date; ConfigError where its id cannot name a RayJob."""
     night = nights.night_of(cfg, date)
     if len(night.id) > LONGEST_NAME or not _DNS_1035.fullmatch(night.id):
         raise ConfigError(
@@ -119,15 +123,23 @@ def wait(
 def read_gate(
     storage: Storage,
     night: Night,
+    cfg: NightlyConfig,
     *,
     looks: int = GATE_LOOKS,
     poll_seconds: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """gate.json of a finished night; JobFailed where it does not come to be seen."""
+    """gate.json of a finished night; JobFailed where it does not come to be seen, or was made
+    under other rules than the config's."""
     for look in range(looks):
         if storage.exists(night.at(nights.SUCCESS)):
-            return dict(storage.read_json(night.at(nights.GATE)))
+            gate = dict(storage.read_json(night.at(nights.GATE)))
+            if gate["judging"] != judging(cfg):
+                raise JobFailed(
+                    f"{night.id}: judged under another gate or drift section; delete its RayJob "
+                    "and submit again to have it judged anew"
+                )
+            return gate
         if look + 1 < looks:
             sleep(poll_seconds)
     raise JobFailed(f"{storage.uri(night.at(nights.GATE))}: absent, so there is no verdict")

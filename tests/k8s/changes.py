@@ -129,6 +129,7 @@ HOUSE: list[tuple[str, Change]] = [
     ("replicas_are_in_range", {MODEL + "replicas": 2}),
     ("replicas_are_in_range", {MODEL + "maxReplicas": ABSENT}),
     ("idle_workers_are_kept_a_while", {CLUSTER + "autoscalerOptions/idleTimeoutSeconds": 60}),
+    ("idle_workers_are_kept_a_while", {CLUSTER + "autoscalerOptions/idleTimeoutSeconds": 600}),
     ("idle_workers_are_kept_a_while", {CLUSTER + "autoscalerOptions/version": "v1"}),
     (
         "shared_memory_is_the_operators",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.k8s.crds import Schemas, schemas
-from tests.k8s.manifests import COMPOSED, OVERLAYS, Object, compose, parsed, rendered
+from tests.k8s.manifests import COMPOSED, OVERLAYS, VOLUMES, Object, compose, parsed, rendered
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,12 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Objec
     for name, components in COMPOSED.items():
         found[name] = compose(tmp_path_factory.mktemp(name), components)
     return found
+
+
+@pytest.fixture(scope="session")
+def volumes() -> list[Object]:
+    """The objects that no overlay but dev-cpu owns."""
+    return parsed(rendered(VOLUMES))
 
 
 @pytest.fixture(scope="session")

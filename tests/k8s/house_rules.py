@@ -150,10 +150,12 @@ def replicas_are_in_range(it: Ray) -> Iterator[str]:
 
 
 def idle_workers_are_kept_a_while(it: Ray) -> Iterator[str]:
-    """The default of 60 s would end a worker between two stages, and load its model again."""
+    """The default of 60 s would end a worker between two stages, and load its model again; and a
+    job's first nodes are idle until its last has come, which preRunningDeadlineSeconds allows."""
     options = it.cluster.get("autoscalerOptions", {})
-    if it.cluster.get("enableInTreeAutoscaling") and options.get("idleTimeoutSeconds", 60) < 300:
-        yield f"idleTimeoutSeconds {options.get('idleTimeoutSeconds', 60)}: 300 or more"
+    least = max(300, it.job.get("preRunningDeadlineSeconds", 0) + 1)
+    if it.cluster.get("enableInTreeAutoscaling") and options.get("idleTimeoutSeconds", 60) < least:
+        yield f"idleTimeoutSeconds {options.get('idleTimeoutSeconds', 60)}: {least} or more"
     if it.cluster.get("enableInTreeAutoscaling") and options.get("version") != "v2":
         yield f"autoscalerOptions.version {options.get('version')}: v2"
 

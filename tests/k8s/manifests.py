@@ -25,6 +25,8 @@ OVERLAYS = {
     "nightly-rayjob": K8S / "overlays" / "nightly" / "rayjob",
     "standing-cluster": K8S / "standing-cluster",
 }
+VOLUMES = K8S / "volumes"
+"""Applied once, by itself."""
 COMPOSED = {
     "kueue": ["gpu-nvidia", "token-auth", "kueue", "monitoring"],
     "raycronjob": ["gpu-nvidia", "token-auth", "raycronjob"],

@@ -45,10 +45,11 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def ended_after(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Ends the process and all that it started with the block."""
+    known = psutil.Process(process.pid)
     try:
         yield
     finally:
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]
+        family = [known, *(known.children(recursive=True) if known.is_running() else [])]
         process.terminate()
         _, alive = psutil.wait_procs(family, timeout=5)
         for one in alive:

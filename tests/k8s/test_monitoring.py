@@ -18,10 +18,12 @@ from tests.k8s.manifests import K8S, Object, rays
 MONITORING = K8S / "components" / "monitoring"
 OURS = {f"ray_{name}_total" for name, _ in NAMES.values()}
 """Ray exports the counter igp_rows as ray_igp_rows_total."""
-VLLM_NAME = re.compile(r'name="vllm:(\w+)"')
+VLLM_NAME = re.compile(r'(gauge|counter|histogram)_cls\(\s*name="vllm:(\w+)"')
+ENDS = {"gauge": [""], "counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
+"""What Ray puts behind a metric's name, by its kind."""
 OTHERS = {
     *("kube_cronjob_created", "kube_cronjob_status_last_successful_time"),
-    *("kube_job_status_failed", "kuberay_job_deployment_status"),
+    *("kube_job_status_failed", "kube_job_status_start_time", "kuberay_job_deployment_status"),
 }
 """Metrics of kube-state-metrics and of the KubeRay operator that the alerts read."""
 
@@ -62,12 +64,13 @@ def test_alerts_read_metrics_that_exist() -> None:
 
 
 def of_vllm() -> set[str]:
-    """What vLLM's source names, as Ray exports it: gauges as they are, counters with _total."""
+    """What vLLM's source names, as Ray exports it."""
     spec = importlib.util.find_spec("vllm")
     assert spec is not None and spec.submodule_search_locations is not None
     source = Path(spec.submodule_search_locations[0], "v1", "metrics", "loggers.py").read_text()
-    names = VLLM_NAME.findall(source)
-    return {f"ray_vllm_{name}{end}" for name in names for end in ("", "_total")}
+    return {
+        f"ray_vllm_{name}{end}" for kind, name in VLLM_NAME.findall(source) for end in ENDS[kind]
+    }
 
 
 def test_panels_read_metrics_that_exist() -> None:

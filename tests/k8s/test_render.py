@@ -12,6 +12,7 @@ from tests.k8s.manifests import (
     COMPOSED,
     K8S,
     OVERLAYS,
+    VOLUMES,
     Object,
     containers,
     environment,
@@ -52,14 +53,25 @@ def references(spec: Object) -> Iterator[tuple[str, str]]:
                 yield "Secret", variable["valueFrom"]["secretKeyRef"]["name"]
 
 
-def test_what_pods_refer_to_is_there(everything: dict[str, list[Object]]) -> None:
+def test_what_pods_refer_to_is_there(
+    everything: dict[str, list[Object]], volumes: list[Object]
+) -> None:
+    claims = {("PersistentVolumeClaim", one["metadata"]["name"]) for one in volumes}
     for name, objects in everything.items():
         there = {(item["kind"], item["metadata"]["name"]) for item in objects}
-        there |= {("Secret", secret) for secret in SECRETS}
+        there |= {("Secret", secret) for secret in SECRETS} | claims
         for pod, spec in pod_specs(objects):
             assert set(references(spec)) <= there, f"{name} {pod}"
             mounted = {m["name"] for one in containers(spec) for m in one.get("volumeMounts", [])}
             assert mounted <= {volume["name"] for volume in spec.get("volumes", [])}
+
+
+def test_deleting_what_is_meant_to_be_used_leaves_the_volumes(
+    everything: dict[str, list[Object]], volumes: list[Object]
+) -> None:
+    assert [item["kind"] for item in volumes] == ["PersistentVolumeClaim"] * 2
+    for name in ("corpus", "nightly", "nightly-rayjob", "standing-cluster"):
+        assert of_kind(everything[name], "PersistentVolumeClaim") == [], name
 
 
 def test_the_example_secrets_are_all_that_is_referred_to_and_are_in_no_overlay(
@@ -184,9 +196,10 @@ def test_the_submitted_manifest_is_the_nightly_overlay_rendered(
 
 
 def test_what_the_submitted_rayjob_refers_to_comes_with_the_cronjob(
-    everything: dict[str, list[Object]],
+    everything: dict[str, list[Object]], volumes: list[Object]
 ) -> None:
-    there = {(item["kind"], item["metadata"]["name"]) for item in everything["nightly"]}
+    objects = [*everything["nightly"], *volumes]
+    there = {(item["kind"], item["metadata"]["name"]) for item in objects}
     it = ray(parsed((OVERLAYS["nightly"] / "rayjob.yaml").read_text())[0])
     assert {found for _, spec in it.pods for found in references(spec)} <= there
 
@@ -235,7 +248,7 @@ def test_the_head_waits_for_the_model_that_the_prefetch_marks(
     (it,) = rays(objects)
     (wait,) = it.cluster["headGroupSpec"]["template"]["spec"]["initContainers"]
     (load,) = named(objects, "Job", "igp-model-prefetch")["spec"]["template"]["spec"]["containers"]
-    mark = '"/models/$MODEL/.complete-$REVISION"'
+    mark = '"/models/$MODEL.complete-$REVISION"'
     assert f"test -f {mark}" in wait["args"][0]
     assert load["args"][0].rstrip().endswith(f"touch {mark}")
     model = named(objects, "ConfigMap", "igp-model")["data"]
@@ -284,4 +297,4 @@ def test_no_kustomization_is_left_out_of_the_tests() -> None:
     tested = {path.resolve() for path in OVERLAYS.values()}
     found = {path.parent for path in K8S.rglob("kustomization.yaml")}
     parts = {path for path in found if Path("components") in [*path.relative_to(K8S).parents]}
-    assert found - parts - tested == {K8S / "common"}
+    assert found - parts - tested == {K8S / "common", VOLUMES}

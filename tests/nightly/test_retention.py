@@ -16,13 +16,13 @@ from pipeline.runs.storage import Storage
 KEPT = {"manifest.json", "metrics.json", "gate.json", "summary.md", "scores.parquet", "_SUCCESS"}
 
 
-def put(root: Path, date: str, *, baseline: str | None = None) -> Night:
+def put(root: Path, date: str, *, baseline: str | None = None, passed: bool = False) -> Night:
     night = Night(datetime.date.fromisoformat(date), f"nightly-{date}-0123abcd")
     folder = root / night.folder
     for name in (*KEPT, "runs/r/contexts/p", "stages/probe-1/p", "report/report.html"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("1234")
-    gate = {"baseline": baseline and {"id": baseline}}
+    gate = {"baseline": baseline and {"id": baseline}, "passed": passed}
     (folder / "gate.json").write_text(json.dumps(gate))
     return night
 
@@ -94,3 +94,14 @@ def test_days_are_a_whole_number(tmp_path: Path, days: str) -> None:
     with pytest.raises(SystemExit) as ended:
         job.parser().parse_args([str(tmp_path), f"--keep-days={days}"])
     assert ended.value.code == driver.USAGE
+
+
+def test_the_last_night_that_passed_stays_however_old_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = (put(tmp_path, f"2026-11-0{day}", passed=True) for day in (1, 2))
+    failed = put(tmp_path, "2026-11-03")
+    assert run(tmp_path, "--keep-days=7", "--whole") == driver.DONE
+    assert names(tmp_path, first) == names(tmp_path, failed) == set()
+    assert names(tmp_path, last) >= KEPT
+    assert "the last that passed" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from jobs import submit_rayjob
 from pipeline import driver
 from pipeline.loading import ConfigError
 from pipeline.nightly import options, submit
+from pipeline.nightly.evaluate import judging
 from pipeline.nightly.rayjobs import RayJobs, server_of
 from tests.nightly.server import Answer, Request, serving
 from tests.nightly.world import CONF
@@ -93,11 +94,12 @@ def start(manifest: Path, account: Path) -> Callable[..., int]:
     return run
 
 
-def put_gate(root: Path, name: str, *, passed: bool) -> None:
+def put_gate(root: Path, name: str, *, passed: bool, judged: str) -> None:
     folder = root / "nights" / "date=2026-11-30" / name
     folder.mkdir(parents=True)
     reasons = [] if passed else ["f1: 0.5 -> 0.4"]
-    verdict = {"passed": passed, "verdict": "passed" if passed else "worse", "reasons": reasons}
+    said = "passed" if passed else "worse"
+    verdict = {"passed": passed, "verdict": said, "reasons": reasons, "judging": judged}
     (folder / "gate.json").write_text(json.dumps(verdict))
     (folder / "_SUCCESS").touch()
 
@@ -150,7 +152,8 @@ def test_a_job_that_is_deleted_ends_with_1(
 def test_a_job_that_succeeded_ends_as_its_gate_says(
     start: Callable[..., int], tmp_path: Path, manifest: Path, passed: bool, code: int
 ) -> None:
-    night = submit.night_of(submit.read_manifest(str(manifest)), _date())
+    cfg = submit.config_of(submit.read_manifest(str(manifest)), _date())
+    night = submit.night_of(cfg, _date())
 
     class Finishing(ApiServer):
         """The RayJob writes its verdict before it succeeds."""
@@ -158,7 +161,7 @@ def test_a_job_that_succeeded_ends_as_its_gate_says(
         def __call__(self, request: Request) -> Answer:
             answer = super().__call__(request)
             if request.method == "GET" and not (tmp_path / night.folder).exists():
-                put_gate(tmp_path, night.id, passed=passed)
+                put_gate(tmp_path, night.id, passed=passed, judged=judging(cfg))
             return answer
 
     api = Finishing(RUNNING, SUCCEEDED)
@@ -168,6 +171,16 @@ def test_a_job_that_succeeded_ends_as_its_gate_says(
         asked = len(server.requests)
         assert start(server.url, f"--gate={tmp_path}", "--wait") == code
     assert len(server.requests) == asked, "a night that is finished starts no cluster"
+
+
+def test_a_verdict_under_another_gate_is_not_believed(
+    start: Callable[..., int], tmp_path: Path, manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = submit.night_of(submit.config_of(submit.read_manifest(str(manifest)), _date()), _date())
+    put_gate(tmp_path, night.id, passed=True, judged="of other rules")
+    with serving(ApiServer(SUCCEEDED)) as server:
+        assert start(server.url, f"--gate={tmp_path}") == driver.INCOMPLETE
+    assert "judged under another gate" in capsys.readouterr().err
 
 
 def test_a_job_that_succeeded_without_a_verdict_ends_with_1(
@@ -245,7 +258,7 @@ def test_a_name_that_no_rayjob_can_have_is_refused(manifest: Path, name: str) ->
     read = submit.read_manifest(str(manifest))
     read["spec"]["entrypoint"] += f" run.name={name}"
     with pytest.raises(ConfigError, match="cannot name a RayJob"):
-        submit.night_of(read, _date())
+        submit.night_of(submit.config_of(read, _date()), _date())
 
 
 def test_a_dry_run_prints_the_manifest_and_asks_nobody(
