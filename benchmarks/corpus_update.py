@@ -120,8 +120,7 @@ def measure(world: World, folder: Path) -> Iterator[list[object]]:
     for number, (said, change) in enumerate(changes.items()):
         change()
         made, prompts = date(world, folder, FIRST + datetime.timedelta(days=number))
-        probe, new = made["ledger"]["probe"], prompts - seen
-        fresh = 0 if not new else probe["rollouts"]
+        fresh, new = made["work"]["probe"]["rollouts"], prompts - seen
         if fresh != len(new):
             raise RuntimeError(f"{said}: {fresh} rollouts for {len(new)} new prompts")
         asked = {question for question, _ in seen}

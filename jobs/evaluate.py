@@ -13,15 +13,18 @@ from pipeline.report.calls import spared
 from pipeline.report.finished import Finished, open_run
 from pipeline.report.write import build, write_report
 from pipeline.runs.storage import Storage
+from pipeline.stages import source as sources
 
 
 def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     """The job; its exit code."""
-    for dataset in cfg.datasets:  # what no data set can run with is said before any work
-        cfg.run_of(dataset, "to be built" if dataset.builds_index else None)
+    # What no data set can run with, a bad line of its input too, is said before any of them runs.
+    asked = [cfg.run_of(one, "to be built" if one.builds_index else None) for one in cfg.datasets]
     runs: list[Finished] = []
     model = cfg.generator.model
     beside = [run for one in cfg.datasets for run in generators.beside(one, model)]
+    for one in () if dry_run else asked:
+        sources.prepare(one.run, one.input, Storage(one.run.root))
     code = driver.DONE
     for dataset in cfg.datasets:
         print(f"== {dataset.name}", flush=True)
@@ -41,8 +44,7 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
         code = max(code, ended)
     if runs:
         out = f"{cfg.run.root}/reports/{cfg.run.name}"
-        samples = cfg.evaluation.bootstrap_samples
-        how = {"seed": cfg.run.seed, "samples": samples}
+        how = {"seed": cfg.run.seed, "samples": cfg.evaluation.bootstrap_samples}
         report = build(runs, **how, title=cfg.run.name, beside=beside)
         terminal.show(terminal.ranking(report.lead))
         print(f"report: {write_report(report, out)}")

@@ -31,19 +31,20 @@ def run(cfg: PrecomputeConfig, dry_run: bool) -> int:
 def _publish(plan: Plan, out: Storage, date: datetime.date) -> int:
     """The date's partition, written unless it holds this run's rows already; the exit code."""
     run, place = Storage(f"{plan.root}/{plan.run_folder}"), out.uri(partitions.partition(date))
-    if publish.is_published(out, date, run, fingerprint=plan.fingerprint):
+    metrics = run.read_json("metrics.json")
+    same = {"fingerprint": plan.fingerprint, "dead_letters": metrics["dead_letters"]}
+    if publish.is_published(out, date, run, same=same):
         print(f"contexts: {place} (was complete)")
         return driver.DONE
-    metrics = run.read_json("metrics.json")
     about = {
-        "fingerprint": plan.fingerprint,
+        **same,
         "run": plan.run_folder,
         "policy": plan.steps[-1].stage.depends_on["policy"],
-        **{name: metrics[name] for name in ("dead_letters", "contexts", "ledger")},
+        "contexts": metrics["contexts"],
+        "work": metrics["work"],
     }
     made = publish.publish(out, date, run, about=about)
-    counts = ", ".join(f"{made[name]} {name}" for name in ("new", "changed", "unchanged", "gone"))
-    print(f"against {made['against'] or 'no earlier date'}: {counts}\ncontexts: {place}")
+    print("\n".join([*publish.describe(made), f"contexts: {place}"]))
     return driver.DONE
 
 

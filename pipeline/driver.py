@@ -19,8 +19,8 @@ from pipeline.engines.base import ModelNotFound
 from pipeline.loading import ConfigError, help_text, load
 from pipeline.progress import log, say
 from pipeline.readers import InputError
-from pipeline.report import contexts, rankings, summary, task_scores
-from pipeline.report.terminal import show
+from pipeline.report import contexts, costs, rankings, summary, task_scores
+from pipeline.report.terminal import number, show
 from pipeline.runs import inventory, layout, lease
 from pipeline.runs.inventory import MANIFEST, NoRuns
 from pipeline.runs.lease import LeaseHeld
@@ -31,7 +31,7 @@ from pipeline.stages import source as sources
 from pipeline.stages.arms import ArmError
 from pipeline.stages.forecast import forecast
 from pipeline.stages.manifest import manifest, name_siblings
-from pipeline.stages.plan import Plan
+from pipeline.stages.plan import Ledger, Plan
 from pipeline.stages.stage import PlanError, Stage
 
 DONE, INCOMPLETE, USAGE, GATE = 0, 1, 2, 3
@@ -170,17 +170,16 @@ def run_plan(plan: Plan, cfg: OfflineIgpConfig, origin: dict[str, Any] | None = 
     storage = Storage(plan.root)
     damaged = layout.damaged_parts(storage, plan.folders)
     success = f"{plan.run_folder}/{SUCCESS}"
-    done = storage.exists(success) and not damaged and not plan.missing(storage)[plan.rows_folder]
-    if done:
-        metrics = _metrics(plan, cfg, storage)
-        return _conclude(plan, cfg, metrics, " (was complete)")
+    if storage.exists(success) and not damaged and not plan.missing(storage)[plan.rows_folder]:
+        return _conclude(plan, cfg, _metrics(plan, cfg, storage, None), " (was complete)")
     with lease.hold(storage, _to_write(plan, storage, damaged)) as lost:
         _clean(plan, storage, damaged)
         storage.write_json(f"{plan.run_folder}/{MANIFEST}", manifest(plan, cfg, origin))
+        before = {} if cfg.answered else plans.counted(plan, storage)
         from pipeline.cluster.execute import execute  # Ray, for jobs that run a plan alone
 
         execute(plan, cfg, lost)
-        return _close(plan, cfg, storage)
+        return _close(plan, cfg, storage, before)
 
 
 def redrive_run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
@@ -204,14 +203,15 @@ def redrive_run(cfg: OfflineIgpConfig, dry_run: bool) -> int:
         for folder in (*stages, plan.run_folder, plan.rows_folder, plan.letters_folder):
             storage.sweep(folder)
         storage.delete(success)
+        before = {} if cfg.answered else plans.counted(plan, storage)
         if again.shards:
             from pipeline.cluster.execute import execute
 
             execute(plan, cfg, lost, redrive.find(plan, storage))
-        return _close(plan, cfg, storage)
+        return _close(plan, cfg, storage, before)
 
 
-def _close(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> int:
+def _close(plan: Plan, cfg: OfflineIgpConfig, storage: Storage, before: Ledger) -> int:
     """The end of a run whose shards are done: what it rests on is checked and named, then the
     metrics, the table and, where not too many died, `_SUCCESS`; the exit code."""
     sources.check_unchanged(plan.source)
@@ -219,7 +219,7 @@ def _close(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> int:
     if left := plan.missing(storage)[plan.rows_folder]:
         raise WorkerFailed(f"Ray finished, yet shards {sorted(left)} have no rows")
     name_siblings(plan, storage)
-    code = _conclude(plan, cfg, _metrics(plan, cfg, storage), "")
+    code = _conclude(plan, cfg, _metrics(plan, cfg, storage, before), "")
     if code == DONE:
         storage.write_bytes(f"{plan.run_folder}/{SUCCESS}", b"")
     return code
@@ -254,8 +254,12 @@ def _check_same(plan: Plan, stages: Sequence[Stage]) -> None:
             )
 
 
-def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, Any]:
-    """The run's metrics, written where they differ from what stands there."""
+def _metrics(
+    plan: Plan, cfg: OfflineIgpConfig, storage: Storage, before: Ledger | None
+) -> dict[str, Any]:
+    """The run's metrics, written where they differ from what stands there; `before` is the ledger
+    as it was found, None where it is so still."""
+    ledger = plans.counted(plan, storage)
     arms = [arm.plain() for arm in build.arms_of(cfg)]
     columns = summary.columns(plan.columns) if cfg.answered else contexts.COLUMNS
     parts = plans.contexts(plan, storage, columns)
@@ -265,8 +269,9 @@ def _metrics(plan: Plan, cfg: OfflineIgpConfig, storage: Storage) -> dict[str, A
         metrics |= task_scores.of_plan(plan, cfg, storage) if metrics["questions"] else {}
     else:
         metrics = contexts.summarise(parts, arms=arms)
+        metrics["work"] = contexts.work(ledger if before is None else before, ledger)
     metrics["dead_letters"] = plan.source.rows - metrics["questions"]
-    metrics["ledger"] = plans.counted(plan, storage)
+    metrics["ledger"] = ledger
     path = f"{plan.run_folder}/metrics.json"
     if not storage.exists(path) or storage.read_json(path) != metrics:
         storage.write_json(path, metrics)
@@ -279,9 +284,10 @@ def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: 
     if cfg.answered:
         show(summary.table(metrics))
     else:
-        print("\n".join(contexts.lines(metrics, complete=bool(note))))
-    if metrics["probe"]:
-        print(f"behind the table: {_probe_line(metrics['probe'])}")
+        print("\n".join(contexts.lines(metrics)))
+    if probe := metrics["probe"] | costs.over_sentences(metrics):
+        rates = ", ".join(f"{name} {number(value, '.3g')}" for name, value in probe.items())
+        print(f"behind the table: {rates}")
     ranked = metrics.get("listwise", {}).items()
     for line in (*task_scores.lines(metrics), *(rankings.line(*rates) for rates in ranked)):
         print(line)
@@ -291,9 +297,3 @@ def _conclude(plan: Plan, cfg: OfflineIgpConfig, metrics: dict[str, Any], note: 
         letters = storage.uri(plan.letters_folder)
         return _fail(TooManyDead(dead, rows, cfg.run.max_error_rate, letters), INCOMPLETE)
     return DONE
-
-
-def _probe_line(probe: dict[str, float | None]) -> str:
-    return ", ".join(
-        f"{name} {'-' if value is None else format(value, '.3g')}" for name, value in probe.items()
-    )

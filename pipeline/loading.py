@@ -52,8 +52,16 @@ def load(kind: type[C], path: str, overrides: Sequence[str] = ()) -> C:
 def _scalar(override: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"override {override!r}: {text!r} is not a YAML value") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(
+            f"override {override!r}: {text!r} is not a YAML value{_reason(error)}"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """What PyYAML says of a value that has the form of its type, such as a day that no month has;
+    of others their form says enough."""
+    return "" if isinstance(error, yaml.YAMLError) else f": {error}"
 
 
 def _assign(data: Any, keys: list[str], value: Any, override: str) -> None:
@@ -132,8 +140,13 @@ def _build(node: yaml.Node | None, path: str, prefix: str, lines: dict[str, str]
         return [_build(item, path, f"{prefix}{i}.", lines) for i, item in enumerate(node.value)]
     if node is None:
         return {}
-    loader = yaml.SafeLoader("")
-    return loader.construct_object(node, deep=True)
+    try:
+        return yaml.SafeLoader("").construct_object(node, deep=True)
+    except ValueError as error:
+        key = prefix.removesuffix(".")
+        raise ConfigError(
+            f"{path}:{_line(node)}: {key}: {node.value!r} is not a YAML value{_reason(error)}"
+        ) from None
 
 
 def _line(node: yaml.Node) -> int:

@@ -145,10 +145,9 @@ CLUES = pa.field("clues", pa.struct({"named": _INTS, "lines": _INT, "unfaithful"
 the last reply: `lines` that give a text, and those `unfaithful`, being no source sentence."""
 CUT = pa.struct({"keep": _INT, **_ASKED})
 """How many of the ordered sentences a truncator keeps; malformed: all."""
-SENTENCE_GAINS = pa.struct(
-    {"nu0": pa.float32(), "gains": pa.list_(pa.float32()), "rollouts": _INT, "tokens": _INT}
-)
-"""IG in the order of the list that was probed; tokens of the rollouts, prompt and generated."""
+SENTENCE_GAINS = pa.struct([*PROBE, ("gains", pa.list_(pa.float32())), ("tokens", _INT)])
+"""The rollouts and IG in the order of the list that was probed; their tokens, prompt and
+generated."""
 CLUE_LISTS = ("clues", "sentences")
 """What can be ranked and cut: the sentences that the extractor named, or all."""
 

@@ -205,6 +205,15 @@ def test_an_override_that_is_not_yaml_is_refused(write: Callable[[str], str]) ->
     assert message == "override 'run.name=[1': '[1' is not a YAML value"
 
 
+def test_a_day_that_no_month_has_is_refused_with_its_key(write: Callable[[str], str]) -> None:
+    said = "'2026-02-30' is not a YAML value: day is out of range for month"
+    assert refusal(write(BASE), "run.name=2026-02-30") == (
+        f"override 'run.name=2026-02-30': {said}"
+    )
+    path = write(BASE.replace("name: base", "name: 2026-02-30"))
+    assert refusal(path) == f"{path}:2: run.name: {said}"
+
+
 @pytest.mark.parametrize("text", ["-.inf", '"-inf"', "-inf"])
 def test_a_threshold_of_minus_infinity_can_be_written_in_yaml_or_as_text(
     write: Callable[[str], str], text: str

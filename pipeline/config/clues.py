@@ -60,7 +60,9 @@ class CluesConfig(Frozen):
         None, description="bi-encoder that orders them by cosine; null: scorers.bi_encoder"
     )
     truncator: ClueModelConfig = Field(
-        default_factory=ClueModelConfig, description="says how many of them, in order, suffice"
+        default_factory=ClueModelConfig,
+        description="says how many of them, in order, suffice; with a model of its own after an "
+        "extractor, or gains, of the generator, that one is loaded twice, before it and after it",
     )
 
     def check(self, generator: GeneratorConfig) -> None:

@@ -159,11 +159,11 @@ class OfflineIgpConfig(PipelineConfig):
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
         check_candidates(self.input, self.retriever)
-        given = [n for n in ("selection", "policy", "arms") if getattr(self, n) is not None]
+        known = ("selection", "policy", *["arms"] * self.answered)
+        given = [name for name in known if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"give one of selection, policy and arms, got {' and '.join(given) or 'none'}"
-            )
+            allowed = f"{', '.join(known[:-1])} and {known[-1]}"
+            raise ValueError(f"give one of {allowed}, got {' and '.join(given) or 'none'}")
         if self.selection is not None:
             self._check_policies([("selection", self.selection)])
         if self.arms is not None:

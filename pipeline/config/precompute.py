@@ -1,7 +1,7 @@
 """Contexts made beforehand: the main job's way from questions to evidence, and a date."""
 
 import datetime
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -20,10 +20,13 @@ class PrecomputeConfig(OfflineIgpConfig):
         None, description="of the partition that is written, YYYY-MM-DD; null: today, in UTC"
     )
 
-    @model_validator(mode="after")
-    def _one_policy_and_no_answers(self) -> Self:
-        if self.arms is not None:
+    @model_validator(mode="before")
+    @classmethod
+    def _one_policy_and_no_answers(cls, values: Any) -> Any:
+        """Before what such a section lacks is told."""
+        given = values if isinstance(values, dict) else {}
+        if given.get("arms") is not None:
             raise ValueError("arms: contexts are of one policy; give selection or policy")
-        if "answer" in self.model_fields_set:
+        if "answer" in given:
             raise ValueError("answer: contexts are not answered; leave the section out")
-        return self
+        return values

@@ -49,7 +49,8 @@ class Contexts:
     """The contexts of one date: `Contexts("out/contexts/demo")`.
 
     folder: of the set, a path or a URI. date: null for the latest that is whole. InputError where
-    there is no such partition.
+    there is no such partition, where it lacks parts, and, when a part is read, where it was
+    replaced after it was opened. Not to be shared between threads.
     """
 
     def __init__(self, folder: str, date: datetime.date | str | None = None) -> None:
@@ -61,9 +62,16 @@ class Contexts:
             said = "no date" if wanted is None else f"date {wanted}"
             raise InputError(f"{folder}: {said} is finished here{allowed}")
         self.date = known[-1] if wanted is None else wanted
+        self._state = self._manifest()
         self._parts = partitions.parts(self._storage, self.date)
         with ThreadPoolExecutor(max_workers=16) as pool:
             keys = list(pool.map(self._keys, self._parts))
+        self._check()
+        if (rows := sum(len(ids) for ids, _ in keys)) != (told := self._state["questions"]):
+            raise InputError(
+                f"{self._place}: {rows} questions, its manifest tells {told}: parts are missing; "
+                "the job that wrote it makes them anew"
+            )
         self._ids = _Places([ids for ids, _ in keys])
         self._texts = _Places([texts for _, texts in keys])
         self._held: OrderedDict[int, list[dict[str, Any]]] = OrderedDict()
@@ -74,7 +82,9 @@ class Contexts:
     def __iter__(self) -> Iterator[Context]:
         """Every context, in the order of the questions."""
         for path in self._parts:
-            yield from (Context(**row) for row in self._storage.read_table(path).to_pylist())
+            rows = self._storage.read_table(path).to_pylist()
+            self._check()
+            yield from (Context(**row) for row in rows)
 
     def by_id(self, question_id: str) -> Context:
         """The context of a question; KeyError where there is none."""
@@ -100,6 +110,20 @@ class Contexts:
             raise ValueError(f"question {question!r} has several contexts: look up by id ({ids})")
         return found[0]
 
+    @property
+    def _place(self) -> str:
+        return self._storage.uri(partitions.partition(self.date))
+
+    def _manifest(self) -> dict[str, Any]:
+        path = f"{partitions.partition(self.date)}/{partitions.MANIFEST}"
+        return dict(self._storage.read_json(path))
+
+    def _check(self) -> None:
+        """InputError where the partition is no longer the one that was opened."""
+        success = f"{partitions.partition(self.date)}/{partitions.SUCCESS}"
+        if not self._storage.exists(success) or self._manifest() != self._state:
+            raise InputError(f"{self._place}: replaced since it was opened: open it again")
+
     def _keys(self, path: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         table = self._storage.read_table(path, ["question_id", "question"])
         ids, texts = (table[name].to_pylist() for name in ("question_id", "question"))
@@ -109,7 +133,9 @@ class Contexts:
         """The rows that may have a key, in order."""
         for part, row in places.of(key[0]):
             if part not in self._held:
-                self._held[part] = self._storage.read_table(self._parts[part]).to_pylist()
+                rows = self._storage.read_table(self._parts[part]).to_pylist()
+                self._check()
+                self._held[part] = rows
             self._held.move_to_end(part)
             if len(self._held) > _KEPT:
                 self._held.popitem(last=False)

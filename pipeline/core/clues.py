@@ -1,36 +1,44 @@
 """The grammar of clue lists: an extractor's "[3] The sentence." lines, a truncator's one number.
 
 A clue is a source sentence, never the model's own words: a line counts for the sentence whose
-normalised text it gives, whatever number it carries, so ranks and identifiers are both understood.
-Text that is no source sentence is `unfaithful`. Numbers alone are read by core.replies. What
-cannot be read is `malformed` and never an empty list. Source: CompSelect; the grammar is our own.
+normalised text it gives, whatever number it carries and wherever that stands, so ranks and
+identifiers are both understood. Text that is no source sentence is `unfaithful`. Numbers alone are
+read by core.replies, and those within prose count where no line gives a sentence. What cannot be
+read is `malformed` and never an empty list. Source: CompSelect; the grammar is our own.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from pipeline.core import answers, replies
 
-GRAMMAR_VERSION = 1
+GRAMMAR_VERSION = 2
 """Raised when a reply comes to be read differently."""
 REPAIRS = (*replies.REPAIRS, "misnumbered", "snapped")
 """Kinds of repair: those of core.replies, and
 
 misnumbered   lines whose number is not that of the sentence which they give
 snapped       unfaithful lines taken for the nearest sentence
-prose         here 1 where a line without a number stands among numbered ones and is no sentence
+prose         here 1 where a line without a number stands among numbered ones and is no sentence,
+              or words that are none stand before a line's numbers
 truncated     here 1 where the last line is the beginning of one sentence alone
 """
 NEAREST = 0.5
 """Least token F1 at which an unfaithful line is snapped to a sentence."""
 
 _MARK = re.compile(r"\[\s*([0-9]+)\s*\][\s:.,;>*_`\"'-]*")
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _ITEM = re.compile(r"(?:[-*+\N{BULLET}]\s+|[*_]*[0-9]{1,3}[.):][*_]*\s+)+")
 _AROUND = " \t*_`\"'>|"
 _JOINTS = frozenset({"", "and", "or"})
 _LEAST_WORDS = 4  # of a truncated line, so that it names one sentence and no mere beginning
+
+
+_Named: TypeAlias = tuple[int, bool]
+"""A number, and whether it stands in prose."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,9 @@ class Cut:
 def parse(reply: str, sentences: Sequence[str], *, snap: bool = False) -> Clues:
     """The sentences that a reply gives, by number from 1; any text will do.
 
-    A "[0]" before every sentence is an empty set. With `snap` an unfaithful line counts for the
-    sentence of the largest token F1, the first of equals, where that is at least NEAREST.
+    A "[0]" without a sentence's text, before every sentence, is an empty set. With `snap` an
+    unfaithful line counts for the sentence of the largest token F1, the first of equals, where
+    that is at least NEAREST.
     """
     counts = dict.fromkeys(REPAIRS, 0)
     text = replies.spoken(reply, counts)
@@ -90,10 +99,15 @@ def parse_numbers(reply: str, n: int) -> Clues:
 def cut(reply: str, n: int) -> Cut:
     """How many of n ordered sentences suffice, as the number of the last one that is needed.
 
-    A list of numbers asks for the prefix that holds them all.
+    A list of numbers and nothing else asks for the prefix that holds them all; of numbers within
+    prose the first one counts.
     """
     read = replies.parse(reply, n)
-    return Cut(max(read.ids, default=0), read.malformed, read.repairs)
+    text = replies.spoken(reply, {})
+    outside = {*answers.normalise(_BRACKETS.sub(" ", text)).split()}
+    listed = "prose" not in read.repairs or outside <= _JOINTS
+    keep = max(read.ids, default=0) if listed else next(iter(read.ids), 0)
+    return Cut(keep, read.malformed, read.repairs)
 
 
 def cut_pattern(n: int) -> str:
@@ -105,21 +119,21 @@ class _Sentences:
     """The source sentences, found by their normalised texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = [answers.normalise(text) for text in texts]
+        self.texts = [answers.normalise(replies.spoken(text, {})) for text in texts]
 
     @cached_property
-    def _number(self) -> dict[str, int]:
+    def number(self) -> dict[str, int]:
         numbered = {text: i for i, text in reversed([*enumerate(self.texts, 1)]) if text}
         return dict(sorted(numbered.items(), key=lambda pair: len(pair[0]), reverse=True))
 
     def run(self, text: str) -> list[int]:
         """The sentences that a normalised text is made of, one after the other; [] for others."""
-        if text in self._number:
-            return [self._number[text]]
+        if text in self.number:
+            return [self.number[text]]
         found: list[int] = []
         left = f"{text} "
         while left:
-            fits = (n for own, n in self._number.items() if left.startswith(f"{own} "))
+            fits = (n for own, n in self.number.items() if left.startswith(f"{own} "))
             if (number := next(fits, None)) is None:
                 return []
             found.append(number)
@@ -128,7 +142,7 @@ class _Sentences:
 
     def beginning(self, text: str) -> int | None:
         """The one sentence that a normalised text of some words is the beginning of."""
-        fits = [n for own, n in self._number.items() if own.startswith(text)]
+        fits = [n for own, n in self.number.items() if own.startswith(text)]
         return fits[0] if len(fits) == 1 and len(text.split()) >= _LEAST_WORDS else None
 
     def nearest(self, text: str) -> int | None:
@@ -144,39 +158,55 @@ class _Reading:
     def __init__(self, source: _Sentences, counts: dict[str, int], *, snap: bool) -> None:
         self._source, self._counts, self._snap = source, counts, snap
         self.lines = self.unfaithful = 0
+        self._given = False  # whether a line gives a sentence
 
     def ids(self, lines: Sequence[str]) -> list[int]:
         """The numbers of all lines, 0 and those out of range among them."""
         bare = [_bare(line) for line in lines]
-        listed = [marked or bool(_MARK.match(replies.ascii_digits(text))) for marked, text in bare]
-        made: list[int] = []
-        for place, (_, text) in enumerate(bare):
+        marks = [list(_MARK.finditer(replies.ascii_digits(text))) for _, text in bare]
+        numbered = any(marks) or any(item for item, _ in bare)
+        made: list[_Named] = []
+        for place, ((item, text), own) in enumerate(zip(bare, marks, strict=True)):
             last = place == len(bare) - 1
-            made += self._line(text, listed[place], any(listed), last=last)
-        return made
+            if own:
+                made += self._marked(text, own, last=last)
+            elif item or not numbered or self._source.run(answers.normalise(text)):
+                made += self._said(text, None, last=last)
+            else:
+                self._counts["prose"] = 1
+        return [number for number, prose in made if not (prose and self._given)]
 
-    def _line(self, text: str, listed: bool, others: bool, *, last: bool) -> Iterator[int]:
-        """One line: numbered sentences, numbers within prose, or a sentence alone."""
-        plain = replies.ascii_digits(text)
-        marks = list(_MARK.finditer(plain))
-        if marks and marks[0].start() > 0:
-            self._counts["prose"] = 1
-            yield from (_number(mark) for mark in marks)
-        elif marks:
-            ends = [*(mark.start() for mark in marks[1:]), len(text)]
-            for mark, end in zip(marks, ends, strict=True):
-                said = text[mark.end() : end]
-                yield from self._said(said, _number(mark), last=last and end == len(text))
-        elif listed or not others or self._source.run(answers.normalise(text)):
-            yield from self._said(text, None, last=last)
-        else:
-            self._counts["prose"] = 1
+    def _marked(self, text: str, marks: Sequence[re.Match[str]], *, last: bool) -> Iterator[_Named]:
+        """A line with numbers: one sentence that may hold some itself, texts each with a number
+        before or behind it, or numbers alone."""
+        edges = [0, *(edge for mark in marks for edge in mark.span()), len(text)]
+        head, *said = (text[i:j] for i, j in zip(edges[::2], edges[1::2], strict=True))
+        numbers: list[int | None] = [_number(mark) for mark in marks]
+        prose = answers.normalise(head) not in _JOINTS
+        for whole in (text if prose else text[marks[0].end() :], " ".join([head, *said])):
+            if answers.normalise(whole) in self._source.number:
+                yield from self._said(whole, numbers[0], last=last)
+                return
+        pairs = [*zip(said, numbers, strict=True)]
+        if self._source.run(answers.normalise(head)):
+            pairs, prose = [*zip([head, *said], [*numbers, None], strict=True)], False
+        self._counts["prose"] |= prose
+        texts = [self._is_text(*pair) for pair in pairs]
+        for place, (pair, is_text) in enumerate(zip(pairs, texts, strict=True)):
+            if is_text:
+                yield from self._said(*pair, last=last and place == len(pairs) - 1)
+            elif pair[1] is not None and (pair[1] == 0 or not any(texts)):
+                yield pair[1], prose
 
-    def _said(self, said: str, number: int | None, *, last: bool) -> Iterator[int]:
+    def _is_text(self, said: str, number: int | None) -> bool:
+        """Whether something is said, beside the reason why no sentence helps."""
+        text = answers.normalise(said)
+        return text not in _JOINTS and (number != 0 or bool(self._source.run(text)))
+
+    def _said(self, said: str, number: int | None, *, last: bool) -> Iterator[_Named]:
         """A text with its number, if it has one."""
         text = answers.normalise(said)
-        if number == 0 or text in _JOINTS:
-            yield from () if number is None else (number,)
+        if text in _JOINTS:
             return
         self.lines += 1
         found = self._source.run(text)
@@ -187,16 +217,18 @@ class _Reading:
             self.unfaithful += 1
             near = self._source.nearest(text) if self._snap else None
             self._counts["snapped"] += near is not None
-            yield from () if near is None else (near,)
+            yield from () if near is None else ((near, False),)
             return
+        self._given = True
         same = number is not None and self._equal(number, found[0])
         self._counts["misnumbered"] += number is not None and not same
-        yield from [number, *found[1:]] if same and number is not None else found
+        named = [number, *found[1:]] if same and number is not None else found
+        yield from ((one, False) for one in named)
 
     def _equal(self, number: int, other: int) -> bool:
         """Whether a number is that of a sentence, or of one with the same text."""
         texts = self._source.texts
-        return number <= len(texts) and texts[number - 1] == texts[other - 1]
+        return 0 < number <= len(texts) and texts[number - 1] == texts[other - 1]
 
 
 def _bare(line: str) -> tuple[bool, str]:

@@ -38,6 +38,16 @@ ANSWER_TEMPLATES: dict[Task, tuple[str, ...]] = {
 """By task: what is asked for with and without documents, and the texts around both."""
 
 
+_OPEN, _CLOSE = (
+    "[\N{FULLWIDTH LEFT SQUARE BRACKET}\N{LEFT BLACK LENTICULAR BRACKET}"
+    "\N{LEFT TORTOISE SHELL BRACKET}",
+    "]\N{FULLWIDTH RIGHT SQUARE BRACKET}\N{RIGHT BLACK LENTICULAR BRACKET}"
+    "\N{RIGHT TORTOISE SHELL BRACKET}",
+)
+_BRACKETED = re.compile(rf"[\{_OPEN}]\s*(\d+)\s*\\?[\{_CLOSE}]")
+"""A number in brackets of any kind that core.replies.spoken takes for square ones."""
+
+
 @cache
 def template(name: str) -> str:
     """The text of prompts/<name>.txt."""
@@ -135,7 +145,7 @@ def clues(question: str, sentences: Sequence[str], kind: Template, *, task: Clue
 
 def _numbered(texts: Iterable[str]) -> str:
     """A line a text after its number from 1, which no number within a text looks like."""
-    lines = (re.sub(r"\[(\d+)\]", r"(\1)", text) for text in texts)
+    lines = (_BRACKETED.sub(r"(\1)", text) for text in texts)
     return "\n".join(f"[{number}] {line}" for number, line in enumerate(lines, start=1))
 
 

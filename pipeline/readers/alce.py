@@ -21,7 +21,17 @@ _KEPT = ("qa_pairs", "answers", "claims", "answer")
 
 def questions(path: str, on_bad: OnBad = refuse) -> Iterator[Row]:
     """Rows of the questions with `candidates`, which carry their contents."""
-    return checked(json_items.rows(path), of_json(_question), "question_id", on_bad)
+    return checked(json_items.rows(path), of_json(_named), "question_id", on_bad)
+
+
+def _named(value: Value) -> Row:
+    """The row of an entry; a ValueError names the entry's id where it has one."""
+    try:
+        return _question(value)
+    except ValueError as error:
+        key = next((key for key in IDS if key in value), None)
+        known = "" if key is None else f"{key} {value[key]!r}: "
+        raise ValueError(f"{known}{error}") from None
 
 
 def _question(value: Value) -> Row:

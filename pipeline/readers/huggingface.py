@@ -48,7 +48,7 @@ def digest(path: str) -> tuple[int, str]:
         try:
             line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
         except TypeError as error:
-            raise InputError(f"{path}:{number + 1}: entry {number}: {error}") from None
+            raise InputError(f"{path}:{number + 1}: entry {number + 1}: {error}") from None
         whole.update(line)
         size += len(line)
     return size, whole.hexdigest()

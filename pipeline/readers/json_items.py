@@ -54,7 +54,9 @@ class _Splitter:
                         yield item
             self._at = max(self._at, len(self._buffer))  # an escape may reach over the end
         if not self._closed:
-            end = f", entry {self._entry}, is not closed" if self._depth else " has no beginning"
+            end = (
+                f", entry {self._entry + 1}, is not closed" if self._depth else " has no beginning"
+            )
             raise InputError(f"{self._path}:{self._begin()}: the {self._kind}{end}")
         if self._buffer.strip():
             raise self._stray()

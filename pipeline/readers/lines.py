@@ -21,7 +21,7 @@ class InputError(ValueError):
 
 class Place(NamedTuple):
     """Where an entry stands: its line from 1 (of a table: its row), and its number from 0 among
-    the file's entries where lines do not tell entries apart."""
+    the file's entries where lines do not tell entries apart. Messages count entries from 1."""
 
     path: str
     line: int
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     @property
     def name(self) -> str:
         """The place within the input."""
-        return f"line {self.line}" if self.entry is None else f"entry {self.entry}"
+        return f"line {self.line}" if self.entry is None else f"entry {self.entry + 1}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class BadLine:
         return Place(self.path, self.line, self.entry).name
 
     def __str__(self) -> str:
-        entry = "" if self.entry is None else f"entry {self.entry}: "
+        entry = "" if self.entry is None else f"{self.place}: "
         return f"{self.path}:{self.line}: {entry}{self.reason}"
 
 
@@ -67,17 +67,16 @@ def checked(
 
     A row without the key is known by its entry's number from 0.
     """
-    first: dict[Any, int] = {}
+    first: dict[Any, str] = {}
     for number, (place, raw) in enumerate(entries):
         try:
             row = {key: str(number)} | parse(raw)
             if row[key] in first:
-                word = "line" if place.entry is None else "entry"
-                raise ValueError(f"id {row[key]!r} stands already in {word} {first[row[key]]}")
+                raise ValueError(f"id {row[key]!r} stands already in {first[row[key]]}")
         except ValueError as error:
             on_bad(BadLine(place.path, place.line, str(error), place.entry))
         else:
-            first[row[key]] = place.line if place.entry is None else place.entry
+            first[row[key]] = place.name
             yield row
 
 

@@ -8,51 +8,66 @@ import polars as pl
 
 from pipeline.report.comparisons import BASELINE, CONTROLS, FIRST
 from pipeline.report.sheets import UNDEFINED, Cell, Column, Sheet, mean, number, text
-from pipeline.report.standings import FOLDS, RANKS, RETRIEVER
+from pipeline.report.standings import F1, FOLDS, MIXED, RANKS, RETRIEVER
 from pipeline.report.words import VERDICTS, interval, verdict
 
 Row = Mapping[str, Any]
 WIDE = ("minus the first row", "beats controls")
 """Columns for which a terminal has no room."""
 NOTHING = (
-    "No way of choosing can be ranked: no question has golden answers. Where passages are judged, "
-    "the section on relevance has the NDCG of every order."
+    "No way of choosing can be ranked: no question has golden answers or, of an ALCE task, targets "
+    "and, of its claims, a judge. Where passages are judged, the section on relevance has the NDCG "
+    "of every order."
 )
 
 
-UNLABELLED = "Left out of this, since no question has golden answers: {}."
+UNLABELLED = "Left out of this, since no question has golden answers or a task's score: {}."
 
 
-def sentences(ranked: pl.DataFrame, left_out: Sequence[str] = ()) -> list[str]:
-    """What the rows of standings.frame of one data set, or of the average, say; the best first, and
-    at the end which data sets the average leaves out."""
+def sentences(
+    ranked: pl.DataFrame, left_out: Sequence[str] = (), noted: Sequence[str] = ()
+) -> list[str]:
+    """What the rows of standings.frame of one data set, or of the average, say; the best first,
+    behind it what is `noted` of the best or of the score, and at the end which data sets the
+    average leaves out."""
     rows = ranked.to_dicts()
     if not rows:
         return [NOTHING]
-    return [*_sentences(rows), *([UNLABELLED.format(", ".join(left_out))] if left_out else [])]
+    first, *others = _sentences(rows)
+    return [first, *noted, *others, *([UNLABELLED.format(", ".join(left_out))] if left_out else [])]
+
+
+def scores(ranked: pl.DataFrame) -> list[str]:
+    """Which score of each data set an average is of, where that is not F1 everywhere; ranked: the
+    whole of standings.frame."""
+    by_dataset = ranked.filter(pl.col("metric") != MIXED).unique("dataset", maintain_order=True)
+    told = [f"{row['metric']} on {row['dataset']}" for row in by_dataset.to_dicts()]
+    average = (ranked["metric"] == MIXED).any()
+    return [f"The score of each data set is its own: {', '.join(told)}."] if average else []
 
 
 def sheet(name: str, title: str, ranked: pl.DataFrame) -> Sheet:
     """The ways of choosing evidence, the best first."""
     guarded = ranked["token_guard"].null_count() < len(ranked)
+    metric = ranked["metric"][0]
     return Sheet(
         name=name,
         title=title,
-        note="A row a selector, budget, and whether it only ranks or also prunes. Where several "
-        "settings (Tp, gates) make up a row, each question is answered by the one that was best "
-        f"on other questions ({FOLDS} folds; the one picked most often is named), so the row does "
-        "not flatter itself; the order of the rows does. Means with 95% bootstrap intervals, "
-        "differences in F1 are paired, and with retrieval order under the same budget, the verdict "
-        "is on that one; the picks are taken as given. Beats controls: which of "
-        "the two of equal size it is above, retrieval's prefix and random passages. Selection "
-        "tokens: what models read and wrote to choose.",
+        note="A row a selector, or a grid entry with a label of its own, a budget, and whether it "
+        "only ranks or also prunes. Where several Tp make up a row, each question is answered by "
+        f"the one that was best on other questions ({FOLDS} folds of each data set; the one picked "
+        "most often over all of them is named), so the row does not flatter itself; the order of "
+        "the rows does. Means with 95% bootstrap intervals, differences are paired, and with "
+        "retrieval order under the same budget, the verdict is on that one; the picks are taken as "
+        "given. Beats controls: which of the two of equal size it is above, retrieval's prefix and "
+        "random passages. Selection tokens: what models read and wrote to choose.",
         columns=[
             text("selector", "selector"),
             text("selection", "selection"),
             number("M", "top_m", "d"),
             *([number("B", "token_guard", "d")] if guarded else []),
             Column("setting", _setting, numeric=False),
-            mean("F1", "f1"),
+            mean(metric, "score"),
             mean("minus retrieval order", BASELINE, "+.3f"),
             Column("verdict", _verdict, numeric=False),
             Column("beats controls", _above, numeric=False),
@@ -82,8 +97,8 @@ def _sentences(rows: Sequence[Row]) -> Iterator[str]:
     paid = best["selection_tokens"]
     cost = f" and {paid:,.0f} tokens that models read and wrote to choose" if paid else ""
     yield (
-        f"Of {len(rows)} ways, {_name(best)} has the highest F1: {interval(best, 'f1')}. It costs "
-        f"{best['tk']:,.0f} prompt tokens a question{cost}."
+        f"Of {len(rows)} ways, {_name(best)} has the highest {best['metric']}: "
+        f"{interval(best, 'score')}. It costs {best['tk']:,.0f} prompt tokens a question{cost}."
     )
     if _plain(best):
         yield "No way of choosing is ahead of retrieval order here."
@@ -97,8 +112,8 @@ def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
     """The best way beside retrieval order at the same budget, and at its own best one."""
     if best[BASELINE] is not None:
         yield (
-            f"Beside retrieval order under the same budget its F1 is {_told_of(best, BASELINE)}: "
-            f"{interval(best, BASELINE, '+.3f')}."
+            f"Beside retrieval order under the same budget its {best['metric']} is "
+            f"{_told_of(best, BASELINE)}: {interval(best, BASELINE, '+.3f')}."
         )
     if plain is None:
         return
@@ -110,14 +125,16 @@ def _against_retrieval(best: Row, plain: Row | None) -> Iterator[str]:
     told = _told_of(gain, "gain")
     if any(plain[name] != best[name] for name in ("top_m", "token_guard")):
         yield (
-            f"Beside the best of retrieval order, {_budget(plain)} with {plain['f1']:.3f} at "
+            f"Beside the best of retrieval order, {_budget(plain)} with {plain['score']:.3f} at "
             f"{plain['tk']:,.0f} tokens, it is {told}: {interval(gain, 'gain', '+.3f')}."
         )
     if told != "higher":
-        yield (
-            "So it is not shown here that choosing beats plain retrieval order; jobs/calibrate.py "
-            "with conf/calibrate/choose.yaml names the shortest of it that is as good."
+        shortest = (
+            "; jobs/calibrate.py with conf/calibrate/choose.yaml names the shortest of it that is "
+            "as good"
         )
+        chosen = shortest * (best["metric"] == F1)  # which chooses by F1 alone
+        yield f"So it is not shown here that choosing beats plain retrieval order{chosen}."
 
 
 def _against_controls(best: Row) -> Iterator[str]:

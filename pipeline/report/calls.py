@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.report.costs import sharing
+from pipeline.report.costs import over_sentences, sharing
 from pipeline.report.finished import Finished
 
 
@@ -25,6 +25,7 @@ def spared(run: Finished) -> str:
             f"made {_made(rollouts)} distinct rollouts, one pass per (K, MT) would be "
             f"{rollouts['naive']}"
         )
+    said += [f"made {made:.0f} {name}" for name, made in over_sentences(run.metrics).items()]
     return "; ".join(said)
 
 

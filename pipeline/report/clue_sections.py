@@ -23,8 +23,8 @@ def of_clues(runs: Sequence[Finished], *, seed: int, samples: int) -> Iterator[S
         pl.concat([make(run, scores, **how) for run, scores in found])
         for make in (clue_scores.compression, clue_scores.cascades, clue_scores.unreliable)
     ]
-    sheets = [compression(frames[0]), cascade(frames[1]), unreliable(frames[2])]
-    yield Section("clues", "Clues: compression, cascade and unreliable retrieval", filled(sheets))
+    sheets = [*filled([compression(frames[0]), cascade(frames[1])]), unreliable(frames[2])]
+    yield Section("clues", "Clues: compression, cascade and unreliable retrieval", sheets)
 
 
 def compression(frame: pl.DataFrame) -> Sheet:
@@ -33,7 +33,8 @@ def compression(frame: pl.DataFrame) -> Sheet:
         name="compression",
         title="Compression",
         note="CR: tokens of all the question's candidates over those of the arm's evidence, mean "
-        "over the questions that have evidence, by the generator's tokenizer; retrieval order at "
+        "over the questions that have evidence, by the generator's tokenizer; undefined for "
+        "the oracle, since rows do not keep which passage was its best; retrieval order at "
         "the largest M is the full content. Selection seconds: what the arm's own stages took, a "
         "question, in this run's batches: a share of throughput and no one's latency. A part that "
         "other runs made counts with the seconds of its making.",
@@ -81,13 +82,14 @@ def cascade(frame: pl.DataFrame) -> Sheet:
 
 
 def unreliable(frame: pl.DataFrame) -> Sheet:
-    """CompSelect's table 7."""
+    """CompSelect's table 7; without rows it says why."""
+    none = " No question qualifies: of each with golden answers a passage holds one."
     return Sheet(
         name="unreliable",
         title="Unreliable retrieval",
         note="SubEM and F1 over the questions of which no passage that was split holds a golden "
         "answer, and F1 over the others. What an arm shows there can only mislead, so an arm that "
-        "keeps nothing should do no worse than no evidence.",
+        "keeps nothing should do no worse than no evidence." + none * frame.is_empty(),
         columns=[
             DATASET,
             ARM,

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.report.finished import Arm
+from pipeline.stages.plan import Ledger
 
 ARMS = schema.ARMS.name
 COLUMNS = ("context.tokens", "context.admitted", "context.passage_ids", ARMS)
@@ -46,9 +47,21 @@ def summarise(parts: Iterable[pa.Table], *, arms: Sequence[Arm]) -> dict[str, An
     }
 
 
-def lines(metrics: Mapping[str, Any], *, complete: bool) -> list[str]:
-    """What the terminal is told of a run's metrics; `complete`: nothing was made this time."""
-    found, ledger = metrics["contexts"], metrics["ledger"]
+def work(before: Ledger, after: Ledger) -> Ledger:
+    """By stage, what was counted between two ledgers of a run; beside the rollouts made and those
+    taken up from other runs, `found`: those that the stage's parts held before."""
+    made: Ledger = {}
+    for stage, counts in after.items():
+        was = before.get(stage, {})
+        made[stage] = {name: value - was.get(name, 0) for name, value in counts.items()}
+        if "rollouts" in counts:
+            made[stage]["found"] = was.get("rollouts", 0) + was.get("taken_up", 0)
+    return made
+
+
+def lines(metrics: Mapping[str, Any]) -> list[str]:
+    """What the terminal is told of a run's metrics, whose `work` is of this time."""
+    found = metrics["contexts"]
     none = f"{found['none_admitted']} of them with no passage admitted"
     said = [f"contexts: {metrics['questions']}, {none}"]
     if metrics["questions"]:
@@ -57,17 +70,14 @@ def lines(metrics: Mapping[str, Any], *, complete: bool) -> list[str]:
             f"a context: {found['passages']:.2f} passages, {found['tokens']:.1f} tokens",
             f"tokens of its passages: {of_passages}",
         ]
-    for stage, counts in ledger.items():
+    for stage, counts in metrics["work"].items():
         if "rollouts" in counts:
-            said.append(f"{stage}: {_rollouts(counts, complete=complete)}")
+            ways = ("taken_up", "found")
+            others = [
+                f", {counts[name]:.0f} {name.replace('_', ' ')}" for name in ways if name in counts
+            ]
+            said.append(f"{stage}: {counts['rollouts']:.0f} rollouts made{''.join(others)}")
     return said
-
-
-def _rollouts(counts: Mapping[str, float], *, complete: bool) -> str:
-    made = f"{counts['rollouts']:.0f} rollouts made"
-    if "taken_up" in counts:
-        made += f", {counts['taken_up']:.0f} taken up"
-    return f"no rollout now; when the run was made: {made}" if complete else made
 
 
 def _passage_tokens(part: pa.Table) -> dict[str, int]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pipeline.core import cost
 from pipeline.report.finished import Finished
 from pipeline.schema import CLUE_REPAIRS
+from pipeline.stages import clues
 
 _SHARING = ("calls", "settings", "naive", "made", "taken_up")
 _CALLS = ("rollouts", "taken_up", "prompts", "generated")
@@ -54,8 +55,8 @@ def sharing(runs: Sequence[Finished]) -> pl.DataFrame:
 
     Answers: an arm and question each (the oracle asks once a candidate), against the distinct
     prompts. Rollouts: N + 1 a question for each (K, MT) of the arms by IG, against the distinct
-    ones of the one probe pass. What was made and taken up is as the stages counted it, null where
-    they did not.
+    ones of the one probe pass. Rollouts over sentences: those of each list, which its arms share.
+    What was made and taken up is as the stages counted it, null where they did not.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -66,6 +67,7 @@ def sharing(runs: Sequence[Finished]) -> pl.DataFrame:
         found = [
             ("answers", len(run.arms), asked, *_made(answers, "generated", "prompts")),
             ("rollouts", settings, rollouts * settings, *_made(probe, "rollouts")),
+            *((name, 1, sum(own), *own) for name, own in _over_sentences(run.metrics).items()),
         ]
         rows.extend(
             {"dataset": run.dataset, **dict(zip(_SHARING, row, strict=True))}
@@ -74,6 +76,22 @@ def sharing(runs: Sequence[Finished]) -> pl.DataFrame:
         )
     schema = {"dataset": pl.String, **dict.fromkeys(_SHARING, pl.Int64), "calls": pl.String}
     return pl.DataFrame(rows, schema=schema, strict=False)
+
+
+def over_sentences(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """{"rollouts over <list>": how many were made} of a run's metrics: over "clues", what an
+    extractor named, or over all "sentences"."""
+    return {name: made for name, (made, _) in _over_sentences(metrics).items()}
+
+
+def _over_sentences(metrics: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """The same with those that were taken up from another plan."""
+    by_list = {of: metrics.get("ledger", {}).get(clues.probe_stage(of)) for of in clues.LISTS}
+    return {
+        f"rollouts over {of}": (counted.get("rollouts", 0), counted.get("taken_up", 0))
+        for of, counted in by_list.items()
+        if counted is not None
+    }
 
 
 def _made(

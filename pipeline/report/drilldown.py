@@ -42,12 +42,14 @@ class Passage:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer and the arms that gave it; `f1` is None where undefined."""
+    """An answer and the arms that gave it; `f1` is None where undefined. `evidence` are ranks of
+    passages; `sentences` are the texts where these alone were shown, one a rank."""
 
     text: str
     arms: Sequence[str]
     f1: float | None
     evidence: Sequence[int]
+    sentences: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -146,16 +148,17 @@ def _answers(row: Mapping[str, Any]) -> list[Answer]:
     F1 is taken of the text, since the metrics hold only the oracle's best single passage.
     """
     texts = _texts(row)
-    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    together: dict[tuple[str, tuple[tuple[int, str | None], ...]], list[str]] = {}
     for arm in row["arms"]:
-        shown = tuple(piece["position"] + 1 for piece in arm["evidence"])
+        shown = tuple((piece["position"] + 1, piece["text"]) for piece in arm["evidence"])
         together.setdefault((texts[arm["arm"]], shown), []).append(arm["arm"])
     return [
         Answer(
             text=text,
-            arms=[ALONE.format(*shown) if is_single(name) else name for name in names],
+            arms=[ALONE.format(shown[0][0]) if is_single(name) else name for name in names],
             f1=_defined(answers.f1(text, row["golden_answers"])),
-            evidence=shown,
+            evidence=[rank for rank, _ in shown],
+            sentences=[sentence for _, sentence in shown if sentence is not None],
         )
         for (text, shown), names in together.items()
     ]

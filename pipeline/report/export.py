@@ -50,15 +50,17 @@ def questions(run: Finished) -> Iterator[Row]:
 def contexts(run: Finished, arm: str) -> Iterator[tuple[str, str, list[Row]]]:
     """(question id, question, evidence in prompt order) of every question.
 
-    A piece of evidence has position, tokens, passage_id, title, text and retrieval's score.
+    A piece of evidence has position, tokens, passage_id, title, text and retrieval's score, and
+    says whether it is a `sentence` of the passage.
     """
     for row in _rows(run, ("question_id", "question", "candidates", "arms")):
         (chosen,) = (made for made in row["arms"] if made["arm"] == arm)
         pieces = []
         for piece in chosen["evidence"]:
             candidate = row["candidates"][piece["position"]]
-            text = candidate["text"] if piece["text"] is None else piece["text"]
-            pieces.append({**candidate, **piece, "text": text})
+            sentence = piece["text"] is not None
+            text = piece["text"] if sentence else candidate["text"]
+            pieces.append({**candidate, **piece, "text": text, "sentence": sentence})
         yield row["question_id"], row["question"], pieces
 
 
@@ -69,7 +71,8 @@ def rendered(run: Finished, arm: str) -> Iterator[Row]:
         known = f"; allowed: {policy}" if CONTEXT.name in run.columns else ""
         raise InputError(
             f"{run.storage.root}: holds no rendered contexts of arm {arm!r}, as runs of "
-            f"jobs/precompute_contexts.py do of their policy{known}"
+            f"jobs/precompute_contexts.py do of their policy{known}; without them: "
+            "files=[questions,cache]"
         )
     for part in run.parts(("question_id", "question", CONTEXT.name)):
         yield from partitions.flat(part).to_pylist()

@@ -19,7 +19,7 @@ _COLUMNS: Meanings = {
     "selector": ("what orders the candidates", TEXT),
     "label": ("method: the selector, or the label of the arm's grid entry", TEXT),
     "threshold": ("Tp, the least signal that is admitted; -inf: it only orders", "the signal's"),
-    "top_m": ("M, the budget", "passages"),
+    "top_m": ("M, the budget; where an arm chooses sentences, of these", "pieces"),
     "token_guard": ("B, the budget of passage tokens; empty: none", TOKENS),
     "empty_context": ("rule for the prompt where no passage is admitted", TEXT),
     "ig_top_k": ("K of the information gain", "logits"),
@@ -56,7 +56,7 @@ _COLUMNS: Meanings = {
     "nte": ("NTE: F1 per prompt token relative to the baseline's", "ratio"),
     "nte_with_selection": ("the same with selection tokens counted", "ratio"),
     "empty_share": ("questions for which no passage is admitted, whatever is then shown", SHARE),
-    "evidence_size": ("passages in the prompt, mean over questions", "passages"),
+    "evidence_size": ("passages, or sentences of an arm that chooses these, mean", "pieces"),
     "refused_without_evidence": ("answers given without evidence that refuse", SHARE),
     "without_evidence": ("questions answered without evidence", COUNT),
     "n": ("living questions", COUNT),
@@ -64,7 +64,7 @@ _COLUMNS: Meanings = {
     "spearman_n": ("questions of that correlation", COUNT),
     "spearman": ("rank correlation of NDCG@5 and F1 over methods", "-1 to 1"),
     "methods": ("methods of that correlation", COUNT),
-    "place": ("place by F1, from 1", "rank"),
+    "place": ("place by the score, from 1", "rank"),
     "selection": (
         "ranking: the row's arms only order the candidates; pruning: also drop some",
         TEXT,
@@ -103,7 +103,17 @@ _OF_SHEET: Mapping[str, Meanings] = {
         "made": ("distinct calls that were made", COUNT),
     },
     "ranking": {
-        "selector": ("what orders the candidates; retriever LABEL: its order, changed", TEXT)
+        "selector": (
+            "what orders the candidates, or the label of the grid entry; retriever LABEL: its "
+            "order, changed",
+            TEXT,
+        ),
+        "score": ("of the metric: F1 of short answers, or the one score of an ALCE task", "0 to 1"),
+        "metric": ("what is ranked by; score: each data set of the average by its own", TEXT),
+        "difference": ("score minus that of retrieval order under the same budget", "0 to 1"),
+        "minus_same_size": ("score minus that of retrieval's prefix of equal size", "0 to 1"),
+        "minus_random": ("score minus that of random passages of equal number", "0 to 1"),
+        "minus_first": ("score minus that of the first row", "0 to 1"),
     },
     "replies": {
         "calls": ("replies asked for", COUNT),

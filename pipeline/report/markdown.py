@@ -80,7 +80,7 @@ def _answers(question: Question) -> pl.DataFrame:
         [
             _text(answer.text),
             _number(answer.f1),
-            ", ".join(map(str, answer.evidence)) or "none",
+            _text("; ".join(answer.sentences)) or ", ".join(map(str, answer.evidence)) or "none",
             _text("; ".join(answer.arms)),
         ]
         for answer in question.answers

@@ -4,7 +4,7 @@ those about clues: read from a run's rows, and in words.
 Shapes: Q questions.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from pipeline.stages import clues
 Floats = NDArray[np.float64]
 PREFIX, CUT, GAINS = "ranking_", "cut_", "gains_"
 COUNTS = ("calls", "retries", "malformed")
+TOLERATED = 0.1
+"""The share of malformed replies above which a reader is warned."""
 
 
 def columns(available: Collection[str]) -> list[str]:
@@ -88,6 +90,16 @@ def summarise(joined: Mapping[str, Floats]) -> dict[str, dict[str, Any]]:
         if found:
             counts.setdefault(selector, {})[name] = values_Q
     return {selector: _rates(own) for selector, own in counts.items()}
+
+
+def malformed(stages: Iterable[str], replies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Of the stages that a choice rests on, those whose replies were malformed more often than
+    TOLERATED, with the share. replies: `summarise` of a run."""
+    for stage in stages:
+        name = stage.removeprefix("rank_")
+        share = replies.get(name, {}).get("malformed")
+        if share is not None and share > TOLERATED:
+            yield f"{share:.0%} of the replies of {name}"
 
 
 def line(selector: str, rates: Mapping[str, Any]) -> str:

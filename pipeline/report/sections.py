@@ -41,9 +41,12 @@ SCALE = (
 STAGES = "Seconds and model tokens a question of each durable stage."
 
 
-def of_answer(ranked: pl.DataFrame, datasets: Sequence[str]) -> tuple[Lead, Section]:
+def of_answer(
+    ranked: pl.DataFrame, datasets: Sequence[str], doubts: Sequence[str] = ()
+) -> tuple[Lead, Section]:
     """What stands first, and the ranking on each data set where there are several; `datasets` are
-    all of the report, those that cannot be ranked among them."""
+    all of the report, those that cannot be ranked among them. doubts: what a reader must know of
+    the way that stands first."""
     first = standings.lead(ranked)
     sheet = answer.sheet("ranking", BEST, first) if len(first) else None
     dataset = sheet.frame["dataset"][0] if sheet else ", ".join(datasets)
@@ -51,7 +54,7 @@ def of_answer(ranked: pl.DataFrame, datasets: Sequence[str]) -> tuple[Lead, Sect
     labelled = [name for name in datasets if name in known]
     left_out = [name for name in datasets if name not in known]
     over = ", ".join(labelled) if left_out else "the data sets"
-    said = answer.sentences(first, left_out)
+    said = answer.sentences(first, left_out, [*answer.scores(ranked), *doubts])
     lead = Lead(BEST, WHOLE.format(over) if dataset == AVERAGE else dataset, said, sheet)
     others = [
         answer.sheet(f"ranking-{name}", f"Ranking on {name}", own)

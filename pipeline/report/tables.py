@@ -281,8 +281,8 @@ def sharing(frame: pl.DataFrame) -> Sheet:
         name="sharing",
         title="Calls made and calls saved",
         note="Naive: every arm asks for its own answer, the oracle for one a candidate, and N + 1 "
-        "rollouts a question for every (K, MT) of the arms. Equal prompts are answered once, "
-        "rollouts read off one pass; made or taken up from other runs are the distinct ones.",
+        "rollouts a question for every (K, MT) of the arms; those over sentences are apart. Equal "
+        "prompts are answered once, rollouts read off one pass; made and taken up count these.",
         columns=[
             DATASET,
             text("calls", "calls"),

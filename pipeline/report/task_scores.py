@@ -19,6 +19,7 @@ from pipeline.report.measured import Floats, Stored, by_arm
 from pipeline.runs.storage import Storage
 from pipeline.stages import build
 from pipeline.stages import plan as plans
+from pipeline.stages.evaluate_task import SCORE
 from pipeline.stages.plan import Plan
 
 TOKENS = ("prompt_tokens", "context_tokens")
@@ -48,6 +49,15 @@ class TaskScores:
     def of(self, arm: str, field: str) -> Floats:
         """An arm's (Q,) values of a field."""
         return np.asarray(self.values[field][self.arms.index(arm)], np.float64)
+
+    @property
+    def metric(self) -> str:
+        """The name of the one number by which ways of choosing are ranked."""
+        return self.shown(SCORE[self.task])
+
+    def compared(self, arm: str) -> Floats:
+        """An arm's (Q,) values of that number."""
+        return self.of(arm, SCORE[self.task])
 
     def shown(self, field: str) -> str:
         """A metric's name in reports: that of claim recall carries its model."""

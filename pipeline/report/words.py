@@ -7,6 +7,7 @@ import polars as pl
 
 from pipeline.report.comparisons import BASELINE, COMPARISONS, FIRST, UNGATED
 from pipeline.report.passages import HOLDS, IG, RETRIEVER, TRUE
+from pipeline.report.task_scores import TaskScores
 
 Row = Mapping[str, Any]
 VERDICTS = ("higher", "lower", "not told apart")
@@ -29,12 +30,23 @@ def summary(
     return made
 
 
+def of_task(scores: TaskScores | None) -> list[str]:
+    """What to know of a data set's other sentences where its answers are those of an ALCE task."""
+    if scores is None:
+        return []
+    return [
+        f"The ranking goes by {scores.metric}. What follows here is of F1, which takes the whole "
+        "answer for a short one: table II and the arms on the ALCE tasks have the task's own score."
+    ]
+
+
 def cautions(arms: pl.DataFrame, ranked: pl.DataFrame, by_generator: pl.DataFrame) -> list[str]:
     """What holds for every number of the report, whose differences stand in these frames."""
     looked = _differences(arms, ranked, by_generator)
     return [
-        f"{looked} differences in F1 are shown without a correction for their number: about one in "
-        "twenty 95% intervals leaves out 0 where nothing differs.",
+        f"{looked} differences in F1 (in the ranking, of a task's score) are shown without a "
+        "correction for their number: about one in twenty 95% intervals leaves out 0 where nothing "
+        "differs.",
         "An NTE above 1 says little alone, since any shortening of the prompt raises it; it also "
         "leaves out what the selection costs.",
         "Tp is not portable across models, templates, K, MT, dtypes and data sets.",

@@ -23,6 +23,7 @@ from pipeline.report import (
     points,
     sections,
     standings,
+    task_scores,
     words,
 )
 from pipeline.report.finished import Arm, Finished
@@ -30,6 +31,7 @@ from pipeline.report.html import Changed, Report, html
 from pipeline.report.markdown import markdown
 from pipeline.report.measured import Measured
 from pipeline.report.summary import policy_under_test
+from pipeline.report.task_scores import TaskScores
 from pipeline.runs.storage import Storage
 from pipeline.writers import as_csv
 
@@ -69,8 +71,10 @@ def build(
     how, arms = {"seed": seed, "samples": samples}, evaluation.arms(runs)
     found = {run.dataset: measured.of_run(run) for run in runs}
     average = averages.averages(arms, found, **how)
-    ranked = _ranked(runs, found, **how)
-    lead, rankings = sections.of_answer(ranked, list(found))
+    tasks = {run.dataset: task_scores.of_run(run) for run in runs}
+    ranked = _ranked(runs, found, tasks, **how)
+    doubts = standings.doubts(standings.lead(ranked), runs)
+    lead, rankings = sections.of_answer(ranked, list(found), doubts)
     by_generator = generators.frame([*beside, *runs], **how)
     signals, histograms = _signals(runs, **how)
     per_arm = costs.per_arm(arms)
@@ -90,7 +94,10 @@ def build(
         title=title,
         facts=_facts(runs, samples),
         lead=lead,
-        summary=[(name, [*sections.said(ranked, name), *lines]) for name, lines in said],
+        summary=[
+            (name, [*sections.said(ranked, name), *words.of_task(tasks[name]), *lines])
+            for name, lines in said
+        ],
         cautions=words.cautions(pl.concat([arms, average]), ranked, by_generator),
         sections=[section for section in parts if section.sheets or section.figures],
         questions=[made for run in runs for made in _changed(run, tested[run.dataset])],
@@ -98,13 +105,19 @@ def build(
 
 
 def _ranked(
-    runs: Sequence[Finished], found: Mapping[str, Measured], *, seed: int, samples: int
+    runs: Sequence[Finished],
+    found: Mapping[str, Measured],
+    tasks: Mapping[str, TaskScores | None],
+    *,
+    seed: int,
+    samples: int,
 ) -> pl.DataFrame:
     """The ranking; its folds are drawn by the questions' texts, which may stand several times."""
     rows = {}
     for run in runs:
         fold_Q = standings.folds(list(run.questions().values()), seed=seed)
-        rows[run.dataset] = standings.standings(run.arms, found[run.dataset], fold_Q)
+        name = run.dataset
+        rows[name] = standings.standings(run.arms, found[name], fold_Q, tasks[name])
     return standings.frame(rows, seed=seed, samples=samples)
 
 

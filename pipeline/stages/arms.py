@@ -160,13 +160,13 @@ def policy_under_test(arms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
     Of those that prune by IG (else of those that prune, else of those that reorder) at the largest
     M, those of the label that has most of them, and of these the middle one as declared. So the
     declaration decides and not the results: nobody picks the best of many, and a variant with a
-    gate is not taken for the selector itself.
+    gate, or with another one's order or veto, is not taken for the selector itself.
     """
     policies = [
         arm for arm in arms if arm["kind"] == "policy" and arm["policy"]["selector"] != "retriever"
     ]
     pruning = [arm for arm in policies if prunes(arm)]
-    by_ig = [arm for arm in pruning if arm["policy"]["selector"] == "ig" and not replays(arm)]
+    by_ig = [arm for arm in pruning if _is_plain_ig(arm["policy"]) and not replays(arm)]
     kind = by_ig or pruning or policies
     if not kind:
         return None
@@ -229,6 +229,11 @@ def _prunes(policy: Mapping[str, Any]) -> bool:
     if policy["selector"] == "clues":
         by_itself = (policy["extract"], policy["truncate"]) != ("none", "none")
     return by_itself or threshold(policy) > -math.inf
+
+
+def _is_plain_ig(policy: Mapping[str, Any]) -> bool:
+    """Whether nothing but IG orders and admits; policies of older manifests have nothing else."""
+    return policy["selector"] == "ig" and not (policy.get("order_by") or policy.get("veto"))
 
 
 def _reads_rollouts(signals: Iterable[str]) -> bool:

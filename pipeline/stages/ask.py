@@ -104,7 +104,7 @@ class Asker:
         if key not in self._running:
             self._running[key] = asyncio.ensure_future(self._complete(prompt_ids, grammar))
         made = await self._running[key]
-        text = begun + made.text
+        text = _continued(begun, made.text)
         record.replies.append(text)
         record.tokens += made.prompt_tokens + made.answer_tokens
         return grammar.read(text)
@@ -115,6 +115,12 @@ class Asker:
             pattern = grammar.pattern()
             return await self._generator.complete_matching(prompt_ids, pattern, max_tokens=limit)
         return await self._generator.complete(prompt_ids, max_tokens=limit)
+
+
+def _continued(begun: str, text: str) -> str:
+    """A reply to a prompt that has begun it; some models begin it once more."""
+    own = text.lstrip()
+    return own if begun and own.startswith(begun) else begun + text
 
 
 def check_constrained(generator: Generator, cfg: Asking) -> None:

@@ -101,7 +101,7 @@ def stages(cfg: OfflineIgpConfig) -> list[Stage]:
         ending = _answers(cfg, answers, probed=probed)
     else:
         deciding = [stage for stage in measured if stage.name not in unneeded]
-        ending = [_context(cfg, chosen[0], selected, deciding, probed=probed)]
+        ending = [_context(cfg, chosen[0], selected, deciding, generator=answers, probed=probed)]
     made = [*first_stage(cfg), *measured, selected, *ending]
     return [replace(stage, optional=stage.name in unneeded) for stage in made]
 
@@ -115,11 +115,22 @@ def _answers(cfg: OfflineIgpConfig, generator: Mapping[str, Any], *, probed: boo
 
 
 def _context(
-    cfg: OfflineIgpConfig, arm: Arm, selected: Stage, deciding: Sequence[Stage], *, probed: bool
+    cfg: OfflineIgpConfig,
+    arm: Arm,
+    selected: Stage,
+    deciding: Sequence[Stage],
+    *,
+    generator: Mapping[str, Any],
+    probed: bool,
 ) -> Stage:
     """The contexts of an arm. Their policy's fingerprint is of what decides the evidence among
-    given candidates, models and prompts included: not of corpus and retrieval."""
+    given candidates, models and prompts included, and the seed where chance does: not of corpus
+    and retrieval."""
     told = {name: selected.depends_on[name] for name in ("arms", "passage_format", "refusals")}
+    if arm.policy is not None and arm.policy.truncate == "random":
+        told["seed"] = cfg.run.seed
+    if arm.policy is not None and arm.policy.token_guard is not None:
+        told["tokenizer"] = generator  # it counts what the guard adds up
     signals = {stage.name: [stage.revision, dict(stage.depends_on)] for stage in deciding}
     return render_context.stage(
         arm.name,

@@ -74,7 +74,7 @@ def decide(
         plain = signals.plain(row, policy.fallback)
         unit, in_order = "passages", _ordered(policy.fallback, plain)
         admissible = admit(plain, threshold=-math.inf)
-    if policy.order_by is not None:
+    elif policy.order_by is not None:
         admissible = _reordered(admissible, signals.plain(row, policy.order_by))
         in_order = in_order and [*admissible, *(i for i in in_order if i not in admissible)]
     if policy.veto is not None and not row[f"ranking_{policy.veto}"]["positions"]:

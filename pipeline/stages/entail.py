@@ -118,8 +118,8 @@ def _counts(part: pa.Table, earlier: pa.Table | None) -> dict[str, float]:
     """`pairs` are the claims of distinct answers; judged, cut, unread and tokens are of those that
     were not stored before."""
     entries = part[schema.ENTAILMENTS.name].combine_chunks().flatten().to_pylist()
-    every = {entry["key"]: entry for entry in entries}
-    new = [entry for key, entry in every.items() if key not in _stored(earlier)]
+    every, known = {entry["key"]: entry for entry in entries}, _stored(earlier)
+    new = [entry for key, entry in every.items() if key not in known]
     return {
         "pairs": sum(len(entry["entailed"]) for entry in every.values()),
         "judged": sum(len(entry["entailed"]) for entry in new),

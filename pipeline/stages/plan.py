@@ -79,6 +79,7 @@ class Plan:
 
 Load: TypeAlias = Callable[[Plan, Storage, int], pa.Table]
 Finish: TypeAlias = Callable[[Plan, Storage, pa.Table], Mapping[str, int]]
+Ledger: TypeAlias = dict[str, dict[str, float]]
 
 
 def make_plan(
@@ -201,12 +202,12 @@ def contexts(plan: Plan, storage: Storage, columns: Sequence[str]) -> Iterator[p
         yield storage.read_table(layout.part(plan.rows_folder, shard), columns)
 
 
-def counted(plan: Plan, storage: Storage) -> dict[str, dict[str, float]]:
+def counted(plan: Plan, storage: Storage) -> Ledger:
     """What the making of every durable stage's parts was counted to, summed over its shards.
 
     A part that several runs share is counted in each of them.
     """
-    totals: dict[str, dict[str, float]] = {}
+    totals: Ledger = {}
     for step in plan.steps:
         if not step.stage.durable:
             continue

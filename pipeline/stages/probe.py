@@ -73,7 +73,7 @@ def stage(
         needs=("question", "candidates"),
         adds=pa.schema([*ADDS, *[schema.EARLY_STOPPED] * stops]),
         depends_on={**shared, **which},
-        family=Family(shared, rollouts.KEYS, partial(_wanted, cfg=cfg)),
+        family=Family(shared, rollouts.KEYS, partial(wanted, cfg=cfg)),
         build=build,
         pool="generator",
         durable=True,
@@ -213,7 +213,7 @@ def _key(prompt: render.Prompt) -> str:
     return hashlib.sha256(_TO_JSON(prompt).encode()).hexdigest()[:24]
 
 
-def _wanted(rows: pa.Table, *, cfg: ProbeConfig) -> Iterator[str]:
+def wanted(rows: pa.Table, *, cfg: ProbeConfig) -> Iterator[str]:
     """The keys of all prompts of the rows, those that a limit may spare included."""
     questions = zip(rows["question"].to_pylist(), rows["candidates"].to_pylist(), strict=True)
     for question, candidates in questions:

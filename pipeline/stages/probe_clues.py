@@ -1,22 +1,22 @@
 """Probe clues: the information gain of every sentence of a list, as the probe's of every passage.
 
-A sentence stands in the prompt as it would in the evidence, without a title.
+A sentence stands in the prompt as it would in the evidence, without a title. A rollout is known by
+its prompt, as the probe's are, and what another plan has stored of the same list is taken up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import ProbeConfig
 from pipeline.engines.base import Generator
 from pipeline.engines.table import Engines
 from pipeline.prompts import render
-from pipeline.stages import probe
+from pipeline.stages import probe, rollouts
 from pipeline.stages.clues import Ordered, listed, order_columns, probe_stage
-from pipeline.stages.stage import ERROR, Stage, Transform, add_columns
+from pipeline.stages.stage import ERROR, Family, Stage, Transform, add_columns
 
 SPARED = {"trace": False, "free_rule_threshold": None, "early_stop_threshold": None}
 """Of the probe's settings, those that serve its own rollouts alone."""
@@ -29,20 +29,25 @@ def stage(cfg: ProbeConfig, generator: Mapping[str, Any], *, of: str) -> Stage:
     def build(engines: Engines) -> Transform:
         return ProbeClues(own, engines.generator, of)
 
-    def counts(part: pa.Table) -> dict[str, float]:
-        values = part[column.name].combine_chunks()
-        names = ("rollouts", "tokens")
-        return {name: pc.sum(pc.struct_field(values, name)).as_py() or 0 for name in names}
+    def counts(part: pa.Table, earlier: pa.Table | None = None) -> Mapping[str, float]:
+        return rollouts.counts(
+            _as_probes(part, of), None if earlier is None else _as_probes(earlier, of)
+        )
 
+    def wanted(rows: pa.Table) -> Iterator[str]:
+        return probe.wanted(_as_passages(rows.to_pylist(), of), cfg=own)
+
+    shared = {
+        "generator": generator,
+        "prompts": render.fingerprint(render.PROBE_TEMPLATES),
+        **own.plain(exclude=set(SPARED)),
+    }
     return Stage(
         name=probe_stage(of),
         needs=("question", *order_columns(Ordered(of, "none"))),
         adds=pa.schema([column]),
-        depends_on={
-            "generator": generator,
-            "prompts": render.fingerprint(render.PROBE_TEMPLATES),
-            **own.plain(exclude=set(SPARED)),
-        },
+        depends_on=shared,
+        family=Family(shared, f"{column.name}.keys", wanted),
         build=build,
         pool="generator",
         durable=True,
@@ -56,10 +61,13 @@ class ProbeClues:
     def __init__(self, cfg: ProbeConfig, generator: Generator, of: str) -> None:
         self._probe, self._of = probe.Probe(cfg, generator), of
 
-    async def __call__(self, table: pa.Table) -> pa.Table:
-        """The block with the gains; `error` where a rollout was refused."""
-        rows = table.to_pylist()
-        made = await self._probe(_as_passages(rows, self._of))
+    async def __call__(self, table: pa.Table, earlier: pa.Table | None = None) -> pa.Table:
+        """The block with the gains; `error` where a rollout was refused.
+
+        earlier: the same column of rows of other plans.
+        """
+        known = None if earlier is None else _as_probes(earlier, self._of)
+        made = await self._probe(_as_passages(table.to_pylist(), self._of), known)
         probes, gains = made["probes"].to_pylist(), made["gains"].to_pylist()
         found = [
             None if one is None else _measured(one, gain)
@@ -84,7 +92,10 @@ def _as_passages(rows: Sequence[Mapping[str, Any]], of: str) -> pa.Table:
     return pa.Table.from_pylist(made, schema=pa.schema(fields))
 
 
+def _as_probes(part: pa.Table, of: str) -> pa.Table:
+    """A part's gains under the name that stages.rollouts reads."""
+    return part.select([schema.sentence_gains(of).name]).rename_columns([schema.PROBES.name])
+
+
 def _measured(probes: Mapping[str, Any], gains: Sequence[float | None]) -> dict[str, Any]:
-    steps, read = probes["steps"], sum(probes["prompt_tokens"])
-    told = {"nu0": probes["nu0"], "gains": gains}
-    return {**told, "rollouts": len(steps), "tokens": sum(steps) + read}
+    return {**probes, "gains": gains, "tokens": sum(probes["steps"] + probes["prompt_tokens"])}

@@ -51,6 +51,7 @@ def stage(
 
     return Stage(
         name=f"rank_{selector}",
+        revision=2,
         needs=("question", "candidates"),
         adds=pa.schema([schema.ranking(selector)]),
         depends_on={

@@ -2,7 +2,8 @@
 as the retrieval cache {question: [{id, contents, score}]}."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.readers.fields import joined
@@ -17,14 +18,16 @@ def write_questions(path: str, rows: Iterable[Row]) -> None:
 
 
 def write_cache(path: str, contexts: Iterable[tuple[str, Sequence[Row]]]) -> None:
-    """Writes (question, passages {passage_id, title, text, score}), the passages in order.
+    """Writes (question, passages {passage_id, title, text, score, sentence}), in order.
 
+    A `sentence` of a passage stands without the title, as prompts show it, under the passage's id
+    and its number among those of that passage, from 1: "p#1".
     FlashRAG looks a question up by its text, so equal questions share one list; ValueError where
     theirs differ.
     """
     cache: dict[str, list[dict[str, Any]]] = {}
     for question, passages in contexts:
-        made = [_passage(passage) for passage in passages]
+        made = list(_passages(passages))
         if cache.setdefault(question, made) != made:
             raise ValueError(f"question {question!r} stands twice, with different passages")
     members = (f"{_json(question)}: {_json(passages)}" for question, passages in cache.items())
@@ -41,12 +44,15 @@ def _question(row: Row) -> dict[str, Any]:
     }
 
 
-def _passage(passage: Row) -> dict[str, Any]:
-    return {
-        "id": passage["passage_id"],
-        "contents": joined(passage["title"], passage["text"]),
-        "score": passage.get("score"),
-    }
+def _passages(passages: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    shown: Counter[str] = Counter()
+    for passage in passages:
+        name, title = passage["passage_id"], passage["title"]
+        if passage.get("sentence"):
+            shown[name] += 1
+            name, title = f"{name}#{shown[name]}", ""
+        contents = joined(title, passage["text"])
+        yield {"id": name, "contents": contents, "score": passage.get("score")}
 
 
 def _json(value: Any) -> str:

@@ -28,8 +28,9 @@ def test_contexts_are_of_a_date_and_are_not_answered() -> None:
     [
         ("answer", {"max_tokens": 8}, "answer: contexts are not answered; leave the section out"),
         ("arms", {"top_m": [1], "empty_context": "frame"}, "arms: contexts are of one policy"),
+        ("arms", {"top_m": [1]}, "arms: contexts are of one policy; give selection or policy"),
         ("date", "30.11.2026", "date"),
-        ("selection", None, "give one of selection, policy and arms, got none"),
+        ("selection", None, "give one of selection and policy, got none"),
     ],
 )
 def test_what_contexts_cannot_be_made_of_is_refused(section: str, value: Any, said: str) -> None:

@@ -33,6 +33,8 @@ def write(folder: Path, shards: Sequence[Sequence[Context]], date: datetime.date
     for number, rows in enumerate(shards):
         table = pa.Table.from_pylist([vars(row) for row in rows], schema=fields)
         storage.write_table(part(f"date={date}", number), table)
+    manifest = {"questions": sum(map(len, shards)), "first": repr(shards)}
+    storage.write_json(f"date={date}/manifest.json", manifest)
     storage.write_bytes(f"date={date}/_SUCCESS", b"")
     return str(folder)
 
@@ -110,3 +112,26 @@ def test_more_parts_than_stay_in_memory_are_all_found(tmp_path: Path) -> None:
 def test_the_plain_text_of_a_plain_text_is_itself(text: str) -> None:
     once = plain(text)
     assert plain(once) == once == once.strip()
+
+
+def test_a_date_that_is_replaced_while_it_is_open_is_told(tmp_path: Path) -> None:
+    found = Contexts(write(tmp_path, [[NORTH], [SOUTH]]))
+    assert found.by_id("q1") == NORTH
+    write(tmp_path, [[NORTH], [context("q2", "Which  sea?", "[DOC 1] c")]])
+    with pytest.raises(InputError, match=f"date={DATE}: replaced since it was opened"):
+        found.by_id("q2")
+    assert Contexts(str(tmp_path)).by_id("q2").context == "[DOC 1] c"
+
+
+def test_a_date_that_is_being_replaced_is_told(tmp_path: Path) -> None:
+    found = Contexts(write(tmp_path, [[NORTH]]))
+    (tmp_path / f"date={DATE}" / "_SUCCESS").unlink()
+    with pytest.raises(InputError, match="replaced since it was opened"):
+        found.by_id("q1")
+
+
+def test_a_date_that_has_lost_a_part_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, [[NORTH], [SOUTH, WEST]])
+    (tmp_path / part(f"date={DATE}", 1)).unlink()
+    with pytest.raises(InputError, match="1 questions, its manifest tells 3: parts are missing"):
+        Contexts(str(tmp_path))

@@ -27,7 +27,8 @@ def folder(plan: Plan) -> Storage:
 
 def published(out: Path, plan: Plan, date: datetime.date) -> dict[str, Any]:
     """The manifest of a run's partition."""
-    about = {"fingerprint": plan.fingerprint}
+    policy = plan.steps[-1].stage.depends_on["policy"]
+    about = {"fingerprint": plan.fingerprint, "dead_letters": 0, "policy": policy}
     return publish.publish(Storage(str(out)), date, folder(plan), about=about)
 
 
@@ -42,9 +43,10 @@ def made(given: Input, tmp_path: Path) -> Plan:
     return plan
 
 
-def is_there(out: Path, plan: Plan, date: datetime.date) -> bool:
+def is_there(out: Path, plan: Plan, date: datetime.date, *, dead: int = 0) -> bool:
     where = (Storage(str(out)), date, folder(plan))
-    return publish.is_published(*where, fingerprint=plan.fingerprint)
+    same = {"fingerprint": plan.fingerprint, "dead_letters": dead}
+    return publish.is_published(*where, same=same)
 
 
 def test_a_partition_holds_every_question_once_and_neither_answers_nor_golds(
@@ -86,7 +88,32 @@ def test_a_date_that_is_written_again_replaces_all_of_it(given: Input, tmp_path:
     assert not is_there(out, shorter, MONDAY)
     again = published(out, shorter, MONDAY)
     assert again["against"] is None
+    assert publish.describe(again) == [
+        "against date=2026-11-30 as it stood before: 0 new, 0 changed, 5 unchanged, 15 gone"
+    ]
     assert len(Contexts(str(out))) == 5 and is_there(out, shorter, MONDAY)
+
+
+def test_a_date_that_is_replaced_is_compared_with_the_date_before_as_well(
+    given: Input, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    plan = made(given, tmp_path)
+    for date in (MONDAY, TUESDAY):
+        published(out, plan, date)
+    given.ask(WHO)
+    assert publish.describe(published(out, made(given, tmp_path), TUESDAY)) == [
+        "against 2026-11-30: 1 new, 0 changed, 20 unchanged, 0 gone",
+        "against date=2026-12-01 as it stood before: 1 new, 0 changed, 20 unchanged, 0 gone",
+    ]
+
+
+def test_a_partition_of_which_a_redrive_has_left_fewer_dead_is_another(
+    given: Input, tmp_path: Path
+) -> None:
+    out, plan = tmp_path / "out", made(given, tmp_path)
+    published(out, plan, MONDAY)
+    assert is_there(out, plan, MONDAY) and not is_there(out, plan, MONDAY, dead=1)
 
 
 def test_a_part_that_was_lost_or_cut_short_is_written_anew(given: Input, tmp_path: Path) -> None:
@@ -124,4 +151,7 @@ def test_a_context_is_another_where_its_passages_or_its_prompt_are(
         selection = {"selection": {**high, "empty_context": rule}}
         plan, _ = run(without_answers(given, tmp_path / "root", **selection))
         manifest = published(out, plan, date)
-    assert counts(manifest) == [20, 0, 20, 0, 0]
+    assert counts(manifest) == [20, 0, 20, 0, 0] and manifest["replaced"] is None
+    assert publish.describe(manifest) == [
+        "against 2026-11-30, under another policy: 0 new, 20 changed, 0 unchanged, 0 gone"
+    ]

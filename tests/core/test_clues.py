@@ -55,6 +55,18 @@ REPLIES: list[tuple[str, tuple[int, ...] | None, int, int, dict[str, int]]] = [
     ("[77] Novgorod lies north of the lake!", (4,), 1, 0, {"misnumbered": 1}),
     ("[5] Herons nest on its southern shore.", (5,), 1, 0, {}),
     ("Herons nest on its southern shore.", (3,), 1, 0, {}),
+    # Wherever the number stands.
+    ("Novgorod lies north of the lake! [2]", (4,), 1, 0, {"misnumbered": 1}),
+    ("Herons nest on its southern shore [5].", (5,), 1, 0, {}),
+    (
+        "Novgorod lies north of the lake [4]. The lake is deep [2].",
+        *((4,), 2, 1, {}),
+    ),
+    ("Sentence [3]: Novgorod lies north of the lake!", (4,), 1, 0, {"prose": 1, "misnumbered": 1}),
+    ("[0] Novgorod lies north of the lake!", (4,), 1, 0, {"misnumbered": 1}),
+    ("[[4] Novgorod lies north of the lake!", (4,), 1, 0, {}),
+    ("[\u3010\u0034\u3011 Novgorod is a city in Russia.", BAD, 1, 1, {}),
+    ("[1] The Ilmen [2] flows into the Volkhov.", (1,), 1, 0, {}),
     # Numbers alone.
     ("[4] > [2]", (4, 2), 0, 0, {}),
     ("4, 2", (4, 2), 0, 0, {"bare": 1}),
@@ -74,6 +86,16 @@ REPLIES: list[tuple[str, tuple[int, ...] | None, int, int, dict[str, int]]] = [
         *((4,), 1, 0, {"prose": 1}),
     ),
     ("None of them: [0]", NONE, 0, 0, {"prose": 1}),
+    # Numbers within prose, beside a sentence's text or another one.
+    ("Not [1].\n[4] Novgorod lies north of the lake!", (4,), 1, 0, {"prose": 1}),
+    (
+        "Those from [1] to [3] that help:\n[2] It freezes in November (2019).",
+        *((2,), 3, 2, {"prose": 1}),
+    ),
+    ("I doubt [0]; [4] Novgorod lies north of the lake!", (4,), 1, 0, {"prose": 1}),
+    ("It is in [2].\nI hope this helps.", (2,), 0, 0, {"prose": 1}),
+    ("Answer: [4] Novgorod is a city in Russia.", BAD, 1, 1, {"prose": 1}),
+    ("[4] Novgorod is a city in Russia. [2]", BAD, 1, 1, {}),
     # Repeats and zeros.
     (
         "[4] Novgorod lies north of the lake!\n[4] Novgorod lies north of the lake!",
@@ -136,6 +158,12 @@ def test_any_text_gives_distinct_sentences_that_are_there_or_is_told_to_be_malfo
     assert {*made.repairs} <= {*REPAIRS} and all(made.repairs.values())
 
 
+@pytest.mark.parametrize("reply", ["[1] See [2] and \u30103\u3011.", "See (2) and (3). [2]"])
+def test_a_sentence_may_hold_numbers_in_brackets_itself(reply: str) -> None:
+    made = parse(reply, ["See [2] and \u30103\u3011.", "See it."])
+    assert (made.ids, made.lines, made.unfaithful) == ((1,), 1, 0)
+
+
 @given(ids=st.lists(st.integers(1, 4), unique=True, min_size=1))
 def test_what_was_asked_for_is_read_as_it_was_meant(ids: list[int]) -> None:
     reply = "\n".join(f"[{i}] {SENTENCES[i - 1]}" for i in ids)
@@ -169,7 +197,8 @@ def test_numbers_are_read_by_the_grammar_of_the_listwise_rankers() -> None:
     [
         *[("[2]", 2), ("[0]", 0), ("2", 2), ("The last one is [3].", 3), ("[3]", 3)],
         *[("[1] [2]", 2), ("[2] > [1]", 2), ("[1, 2, 3]", 3), ("[0] > [2]", 0)],
-        *[("<think>[3]</think>[1]", 1), ("[9] or [1]", 1)],
+        *[("<think>[3]</think>[1]", 1), ("[9] or [1]", 1), ("[1], [2] and [3].", 3), ("1, 3", 3)],
+        *[("I stop at [2]. [3] is not needed.", 2), ("[1] suffices, not [3]", 1)],
         *[("[4]", None), ("all of them", None), ("", None), ("[1-2]", None), ("1998", None)],
     ],
 )

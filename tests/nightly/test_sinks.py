@@ -197,7 +197,8 @@ def test_a_real_mlflow_server_keeps_one_run_a_night(three: Made, tmp_path: Path)
             asked = {"experiment_ids": ["1"], "max_results": 9}
             found = client.json("POST", "/api/2.0/mlflow/runs/search", asked, {})["runs"]
         finally:
-            for process in (*psutil.Process(server.pid).children(recursive=True), server):
+            head = psutil.Process(server.pid)
+            for process in (*head.children(recursive=True), head):
                 process.terminate()
     by_name = {run["info"]["run_name"]: run for run in found}
     assert len(by_name) == len(found) == 2

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config.answer import Task
+from pipeline.core.replies import spoken
 from pipeline.prompts import render
 
 ANSWER_SYSTEM = (
@@ -130,6 +131,17 @@ def test_sentences_are_numbered_and_each_task_over_them_has_words_of_its_own() -
         assert "Below are 2 sentences" in asked and words in asked and "[0]" in asked
         chat = render.clues("Who {x}?", sentences, "chat", task=task)  # type: ignore[arg-type]
         assert chat == [{"role": "user", "content": str(asked).removesuffix("\nReply:")}]
+
+
+@pytest.mark.parametrize("opened", [c for c in map(chr, range(0x10000)) if spoken(c, {}) == "["])
+def test_whatever_the_grammar_takes_for_a_number_in_brackets_stands_in_round_ones(
+    opened: str,
+) -> None:
+    closed = [c for c in map(chr, range(0x10000)) if spoken(c, {}) == "]"]
+    marks = [mark for end in closed for mark in (f"{opened}1{end}", f"{opened} 2\\{end}")]
+    asked = str(render.clues("Who?", marks, "literal", task="cut"))
+    lines = [line for line in asked.splitlines() if line.endswith(")")]
+    assert [line[-3:] for line in lines] == ["(1)", "(2)"] * len(closed)
 
 
 def test_a_passage_has_its_title_on_the_first_line_where_it_has_one() -> None:

@@ -1,5 +1,6 @@
 """Tests of pipeline.readers.alce: questions with documents, and which golden answers they have."""
 
+import json
 from typing import Any
 
 import pytest
@@ -79,4 +80,11 @@ def test_a_bad_entry_is_refused_by_line_and_number(
 ) -> None:
     path = write("[", {"question": "Who?", "docs": DOCS, **fields}, "]")
     message = refusal(questions, path)
-    assert message.startswith(":2: entry 0: ") and reason in message
+    assert message.startswith(":2: entry 1: ") and reason in message
+
+
+def test_a_bad_entry_with_an_id_is_refused_by_it_too(write: Write) -> None:
+    good = {"question": "Who?", "docs": DOCS, "sample_id": "a1"}
+    path = write(json.dumps([good, good | {"sample_id": "b2", "docs": None}]))
+    message = refusal(questions, path)
+    assert message == ":1: entry 2: sample_id 'b2': docs must be a list of objects, got None"

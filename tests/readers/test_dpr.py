@@ -53,17 +53,17 @@ def test_an_id_is_kept(write: Write, key: str) -> None:
         ({**GOOD, "ctxs": [{"title": "T", "text": "x"}]}, "id must be a text or a number"),
         ({**GOOD, "ctxs": [CTXS[0], CTXS[0]]}, "passage 'wiki:1' stands twice in ctxs"),
         ({**GOOD, "ctxs": [{**CTXS[0], "score": "high"}]}, "score of 'wiki:1' must be a number"),
-        ({**GOOD, "id": "0"}, "id '0' stands already in entry 0"),
+        ({**GOOD, "id": "0"}, "id '0' stands already in entry 1"),
         ([], "expected an object, got list"),
     ],
 )
 def test_a_bad_entry_is_named_by_line_and_number(write: Write, bad: Any, reason: str) -> None:
     path = write("[", json.dumps(GOOD) + ",", bad, "]")
     message = refusal(questions, path)
-    assert message.startswith(":3: entry 1: ") and reason in message
+    assert message.startswith(":3: entry 2: ") and reason in message
     found: list[BadLine] = []
     assert len(list(readers.questions(path, found.append, format="dpr"))) == 1
-    assert found[0].place == "entry 1"
+    assert found[0].place == "entry 2"
 
 
 def test_a_bad_line_of_json_lines_is_named_by_line(write: Write) -> None:

@@ -65,7 +65,7 @@ def test_the_retrieval_cache_brings_passages_by_question(write: Write) -> None:
             '"q": [{"id": 1, "contents": "x"}, {"id": 1, "contents": "x"}]',
             "passage '1' stands twice",
         ),
-        ('"a": []', "id 'a' stands already in entry 0"),
+        ('"a": []', "id 'a' stands already in entry 1"),
         ('"q"', "not JSON"),
         ("", "expected a question and its list of passages"),
     ],
@@ -75,4 +75,4 @@ def test_a_bad_member_of_the_cache_is_named_by_line_and_entry(
 ) -> None:
     path = write("{", '"a": [],', member, "}", name="cache.json")
     message = refusal(readers.candidates, path)
-    assert message.startswith((":3: entry 1: ", ":4: entry 1: ")) and reason in message
+    assert message.startswith((":3: entry 2: ", ":4: entry 2: ")) and reason in message

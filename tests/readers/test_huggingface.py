@@ -70,7 +70,7 @@ def test_a_value_that_json_cannot_hold_is_refused_with_its_row(hub: Path) -> Non
     table = pa.table({"question": ["Who?"], "metadata": [{"asked": asked}]})
     pq.write_table(table, hub / "test.parquet")
     message = refusal(huggingface.digest, "hf://org/log/test")
-    assert message == ":1: entry 0: Object of type datetime is not JSON serializable"
+    assert message == ":1: entry 1: Object of type datetime is not JSON serializable"
 
 
 def test_a_data_set_without_questions_is_refused_with_its_columns(hub: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_data_set_without_questions_is_refused_with_its_columns(hub: Path) -> 
 
 def test_a_bad_row_is_named(hub: Path) -> None:
     (hub / "test.jsonl").write_text(LINES[0] + '\n{"id": "b", "question": ""}\n', encoding="utf-8")
-    assert refusal(questions, "hf://org/log/test").startswith(":2: entry 1: question must be")
+    assert refusal(questions, "hf://org/log/test").startswith(":2: entry 2: question must be")
 
 
 @pytest.mark.usefixtures("hub")

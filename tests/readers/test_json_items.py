@@ -85,8 +85,8 @@ def test_rows_are_an_array_s_elements_or_lines(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"a": 1},\n{"b": [}', ":2: the array, entry 1, is not closed"),
-        ('[{"a": 1}, "x', ":1: the array, entry 1, is not closed"),
+        ('[{"a": 1},\n{"b": [}', ":2: the array, entry 2, is not closed"),
+        ('[{"a": 1}, "x', ":1: the array, entry 2, is not closed"),
         ("[1]\n\n, 2", ":3: something stands behind the array"),
         ("[1]\nx", ":2: something stands behind the array"),
         ("x [1]", ":1: something stands where an array must begin"),

@@ -103,7 +103,7 @@ def test_a_corpus_may_be_a_table(tmp_path: Path) -> None:
         == [{"passage_id": "1", "contents": "T\nx"}]
     )
     twice = store(tmp_path / "c.parquet", [{"id": "1", "contents": "x"}] * 2)
-    assert refusal(readers.passages, twice) == ":2: entry 1: id '1' stands already in entry 0"
+    assert refusal(readers.passages, twice) == ":2: entry 2: id '1' stands already in entry 1"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_corpus_may_be_a_table(tmp_path: Path) -> None:
     [
         ({"question": None}, "question must be a text that is not empty, got None"),
         ({"question": " "}, "question must be a text that is not empty, got ' '"),
-        ({"question_id": "q0"}, "id 'q0' stands already in entry 0"),
+        ({"question_id": "q0"}, "id 'q0' stands already in entry 1"),
         ({"golden_answers": [None]}, "golden_answers must be a list of texts, got [None]"),
         ({"metadata": "{"}, "not JSON"),
     ],
@@ -123,21 +123,21 @@ def test_a_bad_row_is_named_by_part_and_row(
     part = store(tmp_path / "t" / "b.parquet", [ROWS[1], {**ROWS[2], **change}], COLUMNS)
     folder = str(tmp_path / "t")
     message = refusal(questions, folder)
-    assert message.startswith("/b.parquet:2: entry 2: ") and reason in message
+    assert message.startswith("/b.parquet:2: entry 3: ") and reason in message
     bad: list[BadLine] = []
     assert len(list(readers.questions(folder, bad.append, format="parquet"))) == 2
-    assert (bad[0].path, bad[0].place) == (part, "entry 2")
+    assert (bad[0].path, bad[0].place) == (part, "entry 3")
 
 
 def test_bad_candidates_are_named_by_row(tmp_path: Path) -> None:
     blank = {**ROWS[1], "candidates": [{"passage_id": "a", "title": "T", "text": " "}]}
     path = store(tmp_path / "t.parquet", [ROWS[0], blank], COLUMNS)
-    assert refusal(readers.candidates, path).startswith(":2: entry 1: text must be a text")
+    assert refusal(readers.candidates, path).startswith(":2: entry 2: text must be a text")
 
 
 def test_golden_answers_that_are_no_list_are_refused(tmp_path: Path) -> None:
     path = store(tmp_path / "t.parquet", [{"question": "Who?", "golden_answers": "Ada"}])
-    assert refusal(questions, path).startswith(":1: entry 0: golden_answers must be a list")
+    assert refusal(questions, path).startswith(":1: entry 1: golden_answers must be a list")
 
 
 def test_what_is_no_such_table_is_refused_by_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from pipeline.engines.table import GENERATORS
 from pipeline.readers import InputError
 from pipeline.report import alce, legend
 from pipeline.report.alce import Scored
+from pipeline.report.alce_sections import every_arm
 from pipeline.report.alce_sections import roles as roles_sheet
 from pipeline.report.figures.roles import roles as roles_figure
 from pipeline.report.finished import Finished, open_run
@@ -243,6 +245,29 @@ def test_the_report_holds_the_tables_in_the_papers_order_in_every_form(
         assert "ALCE tasks in the layout of table II" in text and "Vanilla-10" in text
     told = legend.of_report(page.sheets)
     assert "asqa: readings of the question" in told and "claim_recall[fake]" in told
+
+
+def test_the_oracle_is_explained_where_there_is_one() -> None:
+    one = scored("asqa", {"str_em": {}, "str_em_hit": {}})
+    values = {**one.scores.values, "str_em_hit": one.scores.values["str_em"]}
+    full = Scored(one.run, replace(one.scores, values=values))
+    bare = Finished("asqa", Storage("/nowhere"), {"arms": ARMS[:2]}, {}, (), ())
+    assert "The oracle is here the best single passage" in every_arm(full, **HOW).note
+    assert "oracle" not in every_arm(Scored(bare, full.scores), **HOW).note
+
+
+def test_the_headline_goes_by_the_tasks_scores_and_no_task_is_left_out(page: Report) -> None:
+    assert page.lead.dataset == "average over the data sets"
+    assert "has the highest score: " in page.lead.sentences[0]
+    assert page.lead.sentences[1] == (
+        "The score of each data set is its own: claim_recall[fake] on eli5, str_em on asqa, "
+        "f1_alce on qampari."
+    )
+    assert not any("Left out" in said for said in page.lead.sentences)
+    for name, said in page.summary:
+        task = {"eli5": "claim_recall[fake]", "asqa": "str_em", "qampari": "f1_alce"}[name]
+        assert any(f"has the highest {task}: " in one for one in said)
+        assert any(one.startswith(f"The ranking goes by {task}. ") for one in said)
 
 
 def test_a_report_of_short_answers_has_no_such_section(report: Report) -> None:

@@ -1,6 +1,7 @@
 """Tests of pipeline.report.clue_scores and clue_sections: CompSelect's tables of a run."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipeline import readers
 from pipeline.config import SelectionConfig
 from pipeline.core.answers import holds_answer
+from pipeline.engines.base import split_contents
 from pipeline.engines.table import GENERATORS
-from pipeline.report import clue_scores, clue_sections, costs, legend, tables
+from pipeline.report import clue_scores, clue_sections, costs, drilldown, export, legend, tables
+from pipeline.report.calls import spared
 from pipeline.report.clue_scores import CASCADE, ClueScores, cascade
 from pipeline.report.finished import Finished, open_run
+from pipeline.writers import write_cache
 from tests.report.runs import finish, rows_of
 from tests.stages.plans import config
 from tests.stages.rankers import Knowing
@@ -139,7 +144,51 @@ def test_answers_where_retrieval_failed_stand_apart(perfect: Any, found: ClueSco
         np.ones_like(found.reliable_Q),
         *(found.cr_AQ, found.quality, found.cascade),
     )
-    assert clue_scores.unreliable(perfect[0], whole, **HOW).is_empty()
+    nothing = clue_scores.unreliable(perfect[0], whole, **HOW)
+    assert nothing.is_empty() and "No question qualifies" in clue_sections.unreliable(nothing).note
+    assert "No question qualifies" not in clue_sections.unreliable(frame).note
+
+
+def test_rollouts_over_sentences_are_counted_apart(perfect: Any) -> None:
+    run, rows = perfect
+    made = len({key for row in rows for key in row["gains_clues"]["keys"]})
+    assert made > 0
+    assert costs.over_sentences(run.metrics) == {"rollouts over clues": made}
+    (own,) = costs.sharing([run]).filter(calls="rollouts over clues").to_dicts()
+    assert (own["naive"], own["made"], own["taken_up"]) == (made, made, 0)
+    assert spared(run).endswith(f"; made {made} rollouts over clues")
+    counted = {"probe_clues": {"rollouts": 2, "taken_up": 3}}
+    later = replace(run, metrics={**run.metrics, "ledger": counted})
+    (own,) = costs.sharing([later]).filter(calls="rollouts over clues").to_dicts()
+    assert (own["naive"], own["made"], own["taken_up"]) == (5, 2, 3)
+    assert costs.over_sentences({}) == {}
+
+
+def test_exported_sentences_of_one_passage_are_read_back_as_passages_of_their_own(
+    perfect: Any, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "cache.json")
+    shown = [(asked, pieces) for _, asked, pieces in export.contexts(perfect[0], "all M10")]
+    write_cache(path, shown)
+    for (_, pieces), read in zip(shown, readers.candidates(path), strict=True):
+        ids = [one["passage_id"] for one in read["candidates"]]
+        assert [one.rpartition("#")[0] for one in ids] == [one["passage_id"] for one in pieces]
+        assert len({*ids}) == len(ids) > len({one["passage_id"] for one in pieces})
+        assert all(split_contents(one["contents"])[0] == "" for one in read["candidates"])
+
+
+def test_the_sentences_that_an_arm_showed_stand_in_the_drill_down(perfect: Any) -> None:
+    run, rows = perfect
+    by_id = {row["question_id"]: row for row in rows}
+    found = drilldown.most_changed(run, "clues M10", "no_evidence")
+    assert found
+    for question in found:
+        for shown in question.answers:
+            arms = [a for a in by_id[question.question_id]["arms"] if a["arm"] in shown.arms]
+            for arm in arms:  # none of a single passage, which is called otherwise there
+                texts = [piece["text"] for piece in arm["evidence"] if piece["text"] is not None]
+                assert list(shown.sentences) == texts
+    assert any(len(shown.sentences) > 1 for question in found for shown in question.answers)
 
 
 def test_the_section_stands_where_a_run_has_sentences_and_every_column_has_a_meaning(

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline import schema
-from pipeline.report.contexts import lines, summarise
+from pipeline.report.contexts import lines, summarise, work
 
 ARMS: list[dict[str, Any]] = [{"arm": "igp"}, {"arm": "retriever"}]
 
@@ -41,23 +41,28 @@ def test_without_a_question_means_are_undefined() -> None:
     assert found["questions"] == 0
     assert found["contexts"]["tokens"] is None
     assert found["contexts"]["passage_tokens"] == {"igp": None, "retriever": None}
-    assert lines({**found, "ledger": {}}, complete=False) == [
-        "contexts: 0, 0 of them with no passage admitted"
-    ]
+    assert lines({**found, "work": {}}) == ["contexts: 0, 0 of them with no passage admitted"]
 
 
-def test_the_terminal_is_told_what_was_made_now_and_what_was_made_before() -> None:
+def test_the_terminal_is_told_what_was_made_taken_up_and_found() -> None:
     metrics = summarise([part(row(9, 1, [7], [7, 5]))], arms=ARMS)
-    metrics["ledger"] = {"retrieve": {"rows": 1}, "probe": {"rollouts": 2.0, "taken_up": 4.0}}
-    told = lines(metrics, complete=False)
-    assert told == [
+    rank = {"rollouts": 1.0, "found": 0.0}
+    probe = {"rollouts": 2.0, "taken_up": 4.0, "found": 6.0}
+    metrics["work"] = {"retrieve": {"rows": 1.0}, "rank": rank, "probe": probe}
+    assert lines(metrics) == [
         "contexts: 1, 0 of them with no passage admitted",
         "a context: 1.00 passages, 9.0 tokens",
         "tokens of its passages: igp 7.0; retriever 12.0",
-        "probe: 2 rollouts made, 4 taken up",
+        "rank: 1 rollouts made, 0 found",
+        "probe: 2 rollouts made, 4 taken up, 6 found",
     ]
-    again = lines(metrics, complete=True)
-    assert again == [
-        *told[:-1],
-        "probe: no rollout now; when the run was made: 2 rollouts made, 4 taken up",
-    ]
+
+
+def test_work_is_what_the_ledger_grew_by_and_the_rollouts_that_were_there() -> None:
+    before = {"retrieve": {"rows": 6.0}, "probe": {"rollouts": 4.0, "taken_up": 31.0}}
+    after = {"retrieve": {"rows": 9.0}, "probe": {"rollouts": 6.0, "taken_up": 31.0}}
+    assert work(before, after) == {
+        "retrieve": {"rows": 3.0},
+        "probe": {"rollouts": 2.0, "taken_up": 0.0, "found": 35.0},
+    }
+    assert work({}, after)["probe"] == {"rollouts": 6.0, "taken_up": 31.0, "found": 0.0}

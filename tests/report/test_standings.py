@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config import ArmsConfig, GridEntry, SelectionConfig
+from pipeline.config.answer import Task
 from pipeline.report import answer, evaluation, measured, sections, standings
 from pipeline.report.finished import Finished
 from pipeline.report.measured import FIELDS, Measured
 from pipeline.report.standings import Standing
+from pipeline.report.task_scores import TaskScores
+from pipeline.runs.storage import Storage
 from pipeline.stages.arms import Arm, grid_arms, main_arms
+from pipeline.stages.evaluate_task import SCORE
 from tests.report import recount
 from tests.report import rows as made
 from tests.report.recount import average_interval, column, interval, mean, minus, same
@@ -64,7 +68,7 @@ def test_a_question_has_no_say_in_the_setting_that_answers_it() -> None:
     # a tie, which the cheaper Tp .1 wins. The best setting on the same questions has F1 .2.
     measures = found({LOW: [1.0, 0, 0, 0, 0], HIGH: [0, 1.0, 0, 0, 0]})
     own = ways(measures)["coverage", "pruning", 1, None]
-    assert own.values["f1"].tolist() == [0.0] * 5
+    assert own.values["score"].tolist() == [0.0] * 5
     assert own.picked == {"Tp 0.2": 1, "Tp 0.1": 4}
     assert own.settings == 2
     cheap, dear = (10.0 * (NAMES.index(f"coverage {tp} M1") + 1) for tp in (0.1, 0.2))
@@ -79,7 +83,7 @@ def test_a_setting_that_is_always_better_is_always_taken() -> None:
         *("coverage", "pruning"),
         "Tp 0.2 (5 of 5 folds)",
     )
-    assert (first["f1"], first["difference"], first["minus_same_size"]) == (1.0, 0.5, 1.0)
+    assert (first["score"], first["difference"], first["minus_same_size"]) == (1.0, 0.5, 1.0)
     assert first["selection_tokens"] == 7.0
     assert first["minus_first"] is None and second["minus_first"] == -0.5
     assert second["difference"] is None and second["minus_same_size"] is None
@@ -108,7 +112,7 @@ def test_a_repeated_question_has_no_say_in_its_own_setting() -> None:
     measures = found({LOW: [0, 1.0, 0, 0, 0], HIGH: [1.0, 0, 1.0, 0, 1.0]})
     fold_Q = standings.folds(["same", "b", "same", "d", "same"], seed=SEED)
     own = standings.standings(made.plain(ARMS), measures, fold_Q)["coverage", "pruning", 1, None]
-    assert own.values["f1"].tolist() == [0.0] * 5
+    assert own.values["score"].tolist() == [0.0] * 5
     assert own.picked == {"Tp 0.1": 1, "Tp 0.2": 2}
 
 
@@ -134,7 +138,7 @@ def test_few_questions_and_folds_without_golden_answers_are_fitted_as_told(
     fold = [i % 5 for i in range(size)]
     picked = recount.cross_fitted(f1, tokens, fold)
     expected = [f1[setting][i] for i, setting in enumerate(picked)]
-    assert own.values["f1"].tolist() == pytest.approx(expected, nan_ok=True)
+    assert own.values["score"].tolist() == pytest.approx(expected, nan_ok=True)
     assert own.values["tk"].tolist() == [tokens[s][i] for i, s in enumerate(picked)]
     by_fold = dict(zip(fold, picked, strict=True))
     told = {"Tp 0.1": 0, "Tp 0.2": 1}
@@ -158,10 +162,10 @@ def test_the_average_is_over_the_data_sets_with_golden_answers_and_the_others_ar
     ranked = standings.frame(rows, **HOW)
     assert ranked["dataset"].unique(maintain_order=True).to_list() == ["a", "b", "Avg."]
     own = row(standings.lead(ranked), selector="retriever")
-    assert (own["dataset"], own["f1"], own["f1_n"]) == ("Avg.", 0.75, 10)
+    assert (own["dataset"], own["score"], own["score_n"]) == ("Avg.", 0.75, 10)
     lead, others = sections.of_answer(ranked, list(rows))
     assert lead.dataset == "average over a, b"
-    assert lead.sentences[-1].endswith("no question has golden answers: log.")
+    assert lead.sentences[-1].endswith("golden answers or a task's score: log.")
     assert [sheet.name for sheet in others.sheets] == ["ranking-a", "ranking-b"]
     assert sections.said(ranked, "log") == [answer.NOTHING]
 
@@ -171,7 +175,7 @@ def test_one_data_set_with_golden_answers_answers_by_its_name() -> None:
     ranked = standings.frame(rows, **HOW)
     lead, others = sections.of_answer(ranked, list(rows))
     assert (lead.dataset, others.sheets) == ("a", [])
-    assert lead.sentences[-1].endswith("no question has golden answers: log.")
+    assert lead.sentences[-1].endswith("golden answers or a task's score: log.")
 
 
 def arms_of(*grid: GridEntry) -> tuple[Arm, ...]:
@@ -179,17 +183,81 @@ def arms_of(*grid: GridEntry) -> tuple[Arm, ...]:
     return grid_arms(ArmsConfig(top_m=(1,), empty_context="frame", oracle=False, grid=grid))
 
 
-def test_of_several_settings_each_has_a_name() -> None:
+def test_a_labelled_entry_is_a_way_of_its_own() -> None:
     arms = arms_of(
         GridEntry(selector="adarank"),
         GridEntry(selector="adarank", label="adarank-top1", empty_context="top1"),
+        GridEntry(selector="adarank", label="twin"),
     )
-    measures = found(
-        {"adarank M1": [1.0, 1.0, 0, 0, 0], "adarank-top1 M1": [0, 0.5, 0.75, 0, 0]}, arms=arms
-    )
+    measures = found({"adarank-top1 M1": [1.0] * 5}, arms=arms)
     ranked = standings.frame({"d": ways(measures, arms)}, **HOW)
-    own = row(ranked, selector="adarank", settings=2)
-    assert own["picked"] == "adarank (4 of 5 folds), adarank-top1 (1 of 5 folds)"
+    # The twin has the policy of adarank itself: it is no other way of choosing.
+    assert ranked["selector"].to_list() == ["adarank-top1", "retriever", "adarank"]
+    assert ranked["settings"].to_list() == [1, 1, 1] and ranked["picked"].to_list() == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "way"),
+    [
+        ({"selector": "coverage", "order_by": "adarank"}, "coverage, order_by adarank"),
+        ({"selector": "coverage", "veto": "adarank"}, "coverage, veto adarank"),
+        ({"selector": "clues", "truncate": "random"}, "clues, random cut"),
+        ({"selector": "clues", "truncate": "random", "label": "cut"}, "cut"),
+    ],
+)
+def test_a_combination_or_a_random_cut_never_stands_for_the_selector(
+    entry: dict[str, Any], way: str
+) -> None:
+    arms = made.plain(arms_of(GridEntry.model_validate({**entry, "thresholds": (0.1,)})))
+    assert (way, "pruning", 1, None) in standings.groups(arms)
+
+
+def task_of(task: Task, own: Mapping[str, Sequence[float]]) -> TaskScores:
+    """The task's score of some arms, 0 of the others."""
+    values = np.array([own.get(name, [0.0] * 5) for name in NAMES])
+    return TaskScores(task, "judge", NAMES, {SCORE[task]: values})
+
+
+def test_a_task_is_ranked_by_its_own_score_and_an_average_names_those_of_its_sets() -> None:
+    measures = found({HIGH: [1.0] * 5})  # by F1 the second Tp, of which the task knows nothing
+    fold_Q = np.arange(5)
+    asqa = task_of("asqa", {PLAIN: [0.75] * 5, LOW: [0.5] * 5})
+    eli5 = task_of("eli5", {LOW: [1.0] * 5})
+    plain = made.plain(ARMS)
+    rows = {
+        "asqa": standings.standings(plain, measures, fold_Q, asqa),
+        "eli5": standings.standings(plain, found(UNLABELLED), fold_Q, eli5),
+    }
+    ranked = standings.frame(rows, **HOW)
+    first, second = ranked.filter(pl.col("dataset") == "asqa").to_dicts()
+    assert (first["selector"], first["score"], first["metric"]) == ("retriever", 0.75, "str_em")
+    assert (second["picked"], second["difference"]) == ("Tp 0.1 (5 of 5 folds)", -0.25)
+    lead, _ = sections.of_answer(ranked, list(rows))
+    assert lead.dataset == "average over the data sets"
+    assert "coverage (pruning) at M = 1 has the highest score: 0.750" in lead.sentences[0]
+    assert lead.sentences[1] == (
+        "The score of each data set is its own: str_em on asqa, claim_recall[judge] on eli5."
+    )
+    assert answer.sentences(ranked.filter(pl.col("dataset") == "asqa"))[0].startswith(
+        "Of 2 ways, retrieval order at M = 1 has the highest str_em: 0.750"
+    )
+
+
+@pytest.mark.parametrize(("malformed", "warned"), [(0.6, True), (0.1, False), (None, False)])
+def test_a_first_way_that_rests_on_malformed_replies_is_doubted(
+    malformed: float | None, warned: bool
+) -> None:
+    arms = arms_of(GridEntry(selector="adarank"))
+    measures = found({"adarank M1": [1.0] * 5}, arms=arms)
+    ranked = standings.frame({"d": ways(measures, arms)}, **HOW)
+    replies = {"adarank": {"malformed": malformed}, "listwise": {"malformed": 1.0}}
+    run = Finished(
+        "d", Storage("/nowhere"), {"arms": made.plain(arms)}, {"listwise": replies}, (), ()
+    )
+    told = standings.doubts(ranked, [run])
+    share = "malformed were 60% of the replies of adarank on d. In their place stands"
+    assert [share in one for one in told] == [True] * warned
+    assert standings.doubts(ranked.filter(pl.col("selector") == "retriever"), [run]) == []
 
 
 def test_a_variant_of_retrieval_order_has_a_row_by_its_label() -> None:
@@ -236,8 +304,10 @@ def test_a_row_of_one_setting_has_the_numbers_of_its_arm(
         for selector in ("qlm", "coverage"):
             own = row(ranked, dataset=dataset, selector=selector, top_m=3)
             arm = arms[dataset, f"{selector} M3"]
-            assert own["picked"] is None
-            assert [own[name] for name in shared] == [arm[name] for name in shared]
+            assert own["picked"] is None and own["metric"] == "F1"
+            assert [own[name.replace("f1", "score")] for name in shared] == [
+                arm[name] for name in shared
+            ]
             assert same(own["tk"], arm["tk"]) and same(
                 own["selection_tokens"], arm["selection_tokens"]
             )
@@ -250,7 +320,7 @@ def test_every_selector_and_budget_has_a_row_and_replays_have_none(ranked: pl.Da
         own = ranked.filter(pl.col("dataset") == dataset)
         assert set(own.select("selector", "selection", "top_m").iter_rows()) == expected
         assert len(own) == len(expected)
-        assert own["f1"].to_list() == sorted(own["f1"], reverse=True)
+        assert own["score"].to_list() == sorted(own["score"], reverse=True)
     assert set(ranked["settings"]) == {1, 3}  # three Tp of IG, its replays of K and MT left out
 
 
@@ -270,7 +340,7 @@ def test_a_row_of_several_settings_is_that_of_the_rows_recounted(
             return [values[setting][i] for i, setting in enumerate(picked)]
 
         own = row(ranked, dataset=dataset, selector="ig", selection="pruning", top_m=top_m)
-        against = {"f1": f1, "difference": f1, "minus_same_size": f1, "minus_random": f1}
+        against = {"score": f1, "difference": f1, "minus_same_size": f1, "minus_random": f1}
         plain = column(rows, f"retriever M{top_m}", "f1")
         against["difference"] = [minus(values, plain) for values in f1]
         for suffix, key in (("[retriever]", "minus_same_size"), ("[random]", "minus_random")):
@@ -294,7 +364,7 @@ def test_the_average_row_is_that_of_the_data_sets_rows(
     own = row(standings.lead(ranked), selector="qlm", top_m=1)
     sets = [column(rows_of(folder), "qlm M1", "f1") for folder in folders.values()]
     low, high = average_interval(sets)
-    assert same(own["f1_low"], low) and same(own["f1_high"], high)
+    assert same(own["score_low"], low) and same(own["score_high"], high)
     each = [row(ranked, dataset=d, selector="qlm", top_m=1) for d in ("plain", "pool")]
-    assert same(own["f1"], sum(one["f1"] for one in each) / 2)
+    assert same(own["score"], sum(one["score"] for one in each) / 2)
     assert same(own["tk"], sum(one["tk"] for one in each) / 2)

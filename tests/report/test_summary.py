@@ -257,9 +257,10 @@ def test_the_policy_under_test_is_the_middle_one_that_prunes_by_ig_at_the_larges
 
     low, middle, high = (named(f"ig {tp}", top_m=3) for tp in ("low", "mid", "high"))
     small, reranking = named("small", top_m=1), named("reranking", threshold=-math.inf)
+    ordered, vetoed = named("o", top_m=5, order_by="adarank"), named("v", top_m=5, veto="adarank")
     qlm, replay = named("qlm", selector="qlm", top_m=5), named("replay", top_m=5, ig_max_tokens=4)
     retriever = named("retriever", selector="retriever", threshold=-math.inf)
-    rest = (retriever, reranking, qlm, replay)
+    rest = (retriever, reranking, qlm, replay, ordered, vetoed)
     assert tested(*rest, small, low, middle, high) == "ig mid"
     assert tested(*rest, small) == "small"
     assert tested(retriever, reranking, qlm) == "qlm"

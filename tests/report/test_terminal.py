@@ -83,7 +83,10 @@ def test_many_arms_come_in_sections_by_selector() -> None:
 
 def test_the_ranking_stands_below_its_sentences() -> None:
     frame = pl.DataFrame(
-        [{"selector": "qlm", "selection": "ranking", "top_m": 1, "f1": 0.25, "tk": 90.0}],
+        [
+            {"selector": "qlm", "selection": "ranking", "top_m": 1, "tk": 90.0}
+            | {"metric": "F1", "score": 0.25}
+        ],
         schema=standings.SCHEMA,
     )
     sheet = answer.sheet("ranking", "Best?", frame)

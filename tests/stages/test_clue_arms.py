@@ -194,6 +194,18 @@ def test_admitted_passages_can_stand_in_another_selector_s_order() -> None:
     assert shown(**retriever) == ([3, 4, 0, 1, 2], [3, 4, 0, 1, 2])
 
 
+def test_a_question_that_a_gate_hands_over_keeps_the_fallback_s_order() -> None:
+    sure = row(
+        ranking_adarank={"positions": [3, 4]},
+        probes={"nu0": 0.1, "nu": [0.1] * 5, "answers": [""] * 6},
+    )
+    ig = {"selector": "ig", "threshold": 0.0, "top_m": 5, "empty_context": "frame"}
+    gated = SelectionConfig.model_validate(ig | {"nu0_limit": 0.5, "order_by": "adarank"})
+    (made,) = choose([Arm("it", "policy", gated)], sure)
+    assert made["it"]["certain"]
+    assert kept(made["it"]) == made["it"]["order"] == [0, 1, 2, 3, 4]
+
+
 def test_a_ranker_s_zero_can_veto_any_selector_s_evidence() -> None:
     some, none = (row(ranking_adarank={"positions": positions}) for positions in ([3], []))
     for options in ({"selector": "ig", "threshold": 0.0}, {"selector": "retriever"}):

@@ -84,6 +84,24 @@ def test_what_is_stored_already_is_not_judged_again() -> None:
     }
 
 
+class Shelf:
+    """A stored table that remembers which columns were read."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table, self.read = table, list[str]()
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        self.read.append(name)
+        return self._table[name]
+
+
+def test_what_is_stored_is_read_once_to_be_counted() -> None:
+    part = Entail(Listener(), first_line=True)(block(row(["otters sleep", "otters sing"])), None)
+    earlier = Shelf(part)
+    assert entail.stage(CFG, first_line=True).counts(part, earlier)["judged"] == 0
+    assert earlier.read == ["entailments"]
+
+
 def test_the_same_answer_to_other_claims_is_another_thing() -> None:
     keys = [task_targets.key_of(*given) for given in (("a", ["b"]), ("a", ["c"]), ("a b", []))]
     assert len(set(keys)) == 3

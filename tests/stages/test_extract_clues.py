@@ -116,6 +116,16 @@ def test_a_reply_that_cannot_be_read_is_asked_for_again_with_its_bracket_open() 
     assert made["replies"] == ["Gladly", "[3] The sun is warm."]
 
 
+@pytest.mark.parametrize(
+    "again", ["1] Penguins rule.", "[1] Penguins rule.", " [1] Penguins rule."]
+)
+def test_a_bracket_that_a_second_reply_opens_once_more_is_one(again: str) -> None:
+    (made,) = run(ScriptedRanker({"wind?": "Sure"}, again={"wind?": again}), [row(*SENTENCES)])
+    assert made["replies"] == ["Sure", "[1] Penguins rule."]
+    assert (made["named"], made["lines"], made["unfaithful"]) == ([0, 1, 2], 1, 1)
+    assert made["malformed"] == 1
+
+
 def test_after_two_bad_replies_every_sentence_stays_or_the_question_dies() -> None:
     model = ScriptedRanker({"wind?": "so", "rain?": "[1]"}, again={"wind?": "it goes"})
     rows = [row(*SENTENCES), row(*SENTENCES, question="Which rain?", key="r")]

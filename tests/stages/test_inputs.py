@@ -267,10 +267,10 @@ def test_a_bad_entry_of_an_array_becomes_a_dead_row_known_by_its_number(
 ) -> None:
     good = dpr_entries()
     path = put("out.json", [good[0], {"question": "no passages"}, good[1]])
-    with pytest.raises(InputError, match=r"out\.json:1: entry 1: ctxs must be a list of objects"):
+    with pytest.raises(InputError, match=r"out\.json:1: entry 2: ctxs must be a list of objects"):
         rows(storage, format="dpr", questions=path)
     found = rows(storage, format="dpr", questions=path, on_bad_row="dead_letter")
-    assert [row["question_id"] for row in found] == ["q0", "entry 1", "q1"]
+    assert [row["question_id"] for row in found] == ["q0", "entry 2", "q1"]
     assert found[1]["dead"]["stage"] == "input" and found[1]["candidates"] is None
 
 

@@ -104,6 +104,35 @@ def test_another_policy_probe_or_model_is_another_fingerprint(
     assert policy(without_answers(changed, tmp_path / "root", **sections)) != policy(cfg)
 
 
+CLUES: dict[str, Any] = {
+    **{"selector": "clues", "extract": "none", "rerank": "none", "truncate": "random"},
+    **{"threshold": float("-inf"), "top_m": 9},
+}
+
+
+def test_the_seed_is_in_the_policy_s_fingerprint_where_chance_cuts(
+    changed: Input, tmp_path: Path
+) -> None:
+    def seeded(seed: int, **selection: Any) -> str:
+        section = {"selection": CLUES | selection, "run": {"seed": seed}}
+        return policy(without_answers(changed, tmp_path / "root", **section))
+
+    assert seeded(1) != seeded(2)
+    assert seeded(1, truncate="none") == seeded(2, truncate="none")
+
+
+def test_the_generator_is_in_the_policy_s_fingerprint_where_its_tokens_decide(
+    changed: Input, tmp_path: Path
+) -> None:
+    def by(dtype: str, guard: int | None) -> str:
+        plain = {"selector": "retriever", "threshold": float("-inf"), "token_guard": guard}
+        section = {"selection": plain, "generator": {"dtype": dtype}}
+        return policy(without_answers(changed, tmp_path / "root", **section))
+
+    assert by("bfloat16", 9) != by("float16", 9)
+    assert by("bfloat16", None) == by("float16", None)
+
+
 def test_corpus_depth_and_what_is_only_measured_leave_the_policy_s_fingerprint(
     changed: Input, tmp_path: Path
 ) -> None:

@@ -98,6 +98,26 @@ def test_traces_are_taken_up_where_there_are_any(changed: Input, tmp_path: Path)
     assert written(plan) == fresh(changed, tmp_path, probe={"trace": True})
 
 
+def test_of_all_sentences_only_the_one_that_changed_is_probed_again(
+    changed: Input, tmp_path: Path
+) -> None:
+    by_gain: dict[str, Any] = {
+        **{"selector": "clues", "extract": "none", "rerank": "ig", "truncate": "none"},
+        **{"threshold": 0.0, "top_m": 9},
+    }
+    sections: dict[str, Any] = {"selection": by_gain}
+    _, paid = run(changed.config(tmp_path / "root", **sections))
+    retold = changed.candidates[0]["passages"][0]["id"]
+    (passage,) = (one for one in changed.corpus if one["id"] == retold)
+    passage["contents"] += " It was told anew."
+    plan, counts = run(changed.config(tmp_path / "root", **sections))
+    first, again = (one.sums["probe_sentences"] for one in (paid, counts))
+    assert first["taken_up"] == 0 and again["rollouts"] == 1
+    assert again["taken_up"] == first["rollouts"]
+    assert 0 < again["tokens"] < first["tokens"]
+    assert written(plan) == fresh(changed, tmp_path, **sections)
+
+
 def test_set_aware_rounds_are_taken_up_over_another_input(changed: Input, tmp_path: Path) -> None:
     greedy = {"selector": "set_aware", "threshold": 0.0, "top_m": 3, "empty_context": "frame"}
     sections: dict[str, Any] = {"selection": greedy}

@@ -116,13 +116,14 @@ def test_a_sentence_s_gain_is_what_the_probe_finds_for_a_passage_of_its_text() -
     probed = probe_clues.ProbeClues(PROBE, generator, "clues")
     (made,) = asyncio.run(probed(table([row(named=(2, 0))], COLUMNS[:4]))).to_pylist()
     gains = made["gains_clues"]
-    assert (gains["nu0"], gains["gains"], gains["rollouts"]) == (0.5, [-0.25, 0.25], 3)
+    assert (gains["nu0"], gains["gains"], len(gains["keys"])) == (0.5, [-0.25, 0.25], 3)
     words = sum(len(prompt.split()) for prompt in generator.prompts)
     assert gains["tokens"] == words + 2 + 1 + 1
     passages = [candidate(str(i), TEXTS[i]) for i in (2, 0)]
     block = table([{**row(), "candidates": passages}], ["question_id", "question", "candidates"])
     whole = asyncio.run(Probe(PROBE, generator)(block))
     assert whole["gains"].to_pylist() == [gains["gains"]]
+    assert whole["probes"][0]["keys"].as_py() == gains["keys"]
 
 
 def test_all_sentences_can_be_probed_and_a_refusal_kills_the_question() -> None:

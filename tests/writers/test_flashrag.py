@@ -30,6 +30,18 @@ def test_contexts_stand_under_their_question_with_id_contents_and_score(tmp_path
     }
 
 
+def test_sentences_of_one_passage_are_entries_of_their_own_without_its_title(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "cache.json")
+    names = ("a", "b", "a")
+    pieces = [{**PASSAGE, "passage_id": name, "sentence": True} for name in names]
+    write_cache(path, [("Who?", pieces)])
+    (made,) = readers.candidates(path)
+    assert [one["passage_id"] for one in made["candidates"]] == ["a#1", "b#1", "a#2"]
+    assert {split_contents(one["contents"]) for one in made["candidates"]} == {("", "An album.")}
+
+
 @FIXTURE
 @given(
     contexts=st.dictionaries(
