@@ -36,7 +36,6 @@ def test_a_real_run_that_is_killed_goes_on_and_leaves_no_process_behind(
         generator__engine="vllm",
         generator__model=tiny_folder,
         generator__runtime__max_num_seqs=16,
-        generator__runtime__engine_metrics="true",
         run__rows_per_shard=3,
     )
     process = start(arguments)
