@@ -21,7 +21,7 @@ class RuntimeConfig(Frozen):
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="share of a GPU's memory")
     tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica")
     engine_metrics: bool = Field(
-        False, description="vLLM's own metrics, on Ray's endpoint as ray_vllm_*"
+        False, description="vLLM's own metrics on Ray's endpoint, as ray_vllm_*; wants ray[serve]"
     )
 
 

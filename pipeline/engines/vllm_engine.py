@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, Literal
 
 from pipeline.config import GeneratorConfig, RuntimeConfig
@@ -98,6 +99,7 @@ def _start(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     runtime, gib = cfg.runtime, cfg.runtime.kv_cache_gib
+    stat_loggers = _stat_loggers(runtime)
     args = AsyncEngineArgs(
         model=cfg.model,
         revision=cfg.revision if not os.path.isdir(cfg.model) else None,
@@ -111,7 +113,7 @@ def _start(
         generation_config="vllm",  # the model's own sampling defaults would bend greedy decoding
         logprobs_mode=logprobs_mode,
         max_logprobs=max_logprobs,
-        disable_log_stats=not runtime.engine_metrics,
+        disable_log_stats=not stat_loggers,
     )
     try:
         config = args.create_engine_config()
@@ -120,17 +122,21 @@ def _start(
     if processors is not None:
         config.model_config.logits_processors = [processors[bool(config.use_v2_model_runner)]]
     engine = AsyncLLM.from_vllm_config(
-        config,
-        stat_loggers=_stat_loggers(runtime),
-        disable_log_stats=not runtime.engine_metrics,
+        config, stat_loggers=stat_loggers, disable_log_stats=not stat_loggers
     )
     return engine, config.model_config.get_vocab_size()
 
 
 def _stat_loggers(runtime: RuntimeConfig) -> list[Any]:
-    """What hands vLLM's metrics to Ray's endpoint; importing it imports Ray Serve."""
+    """What hands vLLM's metrics to Ray's endpoint. vLLM asks Ray Serve for it, and where that is
+    installed every start of Ray takes ten seconds more, so it is no dependency of the package."""
     if not runtime.engine_metrics:
         return []
-    from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
+    from vllm.v1.metrics import ray_wrappers
 
-    return [RayPrometheusStatLogger]
+    if ray_wrappers.ray_serve is None:
+        raise ModelNotFound(
+            "generator.runtime.engine_metrics needs Ray Serve, which the extra gpu brings: "
+            f"pip install 'ray[serve]=={version('ray')}', or set it to false"
+        )
+    return [ray_wrappers.RayPrometheusStatLogger]

@@ -68,6 +68,18 @@ def test_a_model_that_does_not_exist_is_named() -> None:
         VllmGenerator(config(Path("/no-such-folder")), PROBE)
 
 
+@pytest.mark.engine
+def test_metrics_without_what_exports_them_are_refused_with_what_to_install(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.metrics import ray_wrappers
+
+    monkeypatch.setattr(ray_wrappers, "ray_serve", None)
+    cfg = config(tiny_folder, runtime={"engine_metrics": True})
+    with pytest.raises(ModelNotFound, match=r"engine_metrics needs Ray Serve.*ray\[serve\]=="):
+        VllmGenerator(cfg, PROBE)
+
+
 @dataclass
 class Output:
     """The part of vLLM's CompletionOutput that tells how it ended."""
