@@ -5,7 +5,7 @@
 
 Every case is a run of jobs/offline_igp.py on a local Ray with the fake model and the default arms,
 over synthetic text (scale_input): source, probe, select, answer, evaluate, finish. Start-up is that
-of a run of a few rows, and is taken off before anything is divided by rows. `--split-rows n` runs
+of a run of four shards, and is taken off before anything is divided by rows. `--split-rows n` runs
 n questions as five runs of n / 5; `--resume-rows n` kills a run half-way with SIGKILL and measures
 how soon the next one has made a shard that was missing; `--long` has passages of 10 kB, and then
 100 candidates a question. The result is a table in Markdown.
@@ -29,8 +29,8 @@ from benchmarks.scale_input import Shape
 from benchmarks.scale_run import Ran
 from benchmarks.scale_tables import Resumed, costs, long_rows, memory, resumes, stages
 
-STARTUP_ROWS = 20
 SHARD = 256
+STARTUP_ROWS = 4 * SHARD  # every actor has had a shard
 PACKAGES = ("ray", "pyarrow", "numpy")
 SPLIT = 5
 LONG_WORDS = 1_900  # words of a passage of about 10 kB

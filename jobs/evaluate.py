@@ -6,7 +6,7 @@ python jobs/evaluate.py conf/evaluate/small.yaml data=/path/of/the/sets [key=val
 import sys
 
 from pipeline import driver
-from pipeline.config import DatasetConfig, EvaluateConfig
+from pipeline.config import EvaluateConfig
 from pipeline.engines import indexes
 from pipeline.report import generators, terminal
 from pipeline.report.calls import spared
@@ -28,7 +28,7 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
     code = driver.DONE
     for dataset in cfg.datasets:
         print(f"== {dataset.name}", flush=True)
-        index = _index(cfg, dataset, dry_run=dry_run)
+        index = indexes.of_dataset(dataset, cfg.run.root, dry_run=dry_run)
         if index is not None and not indexes.is_there(index):
             print(f"index: to be built over {dataset.input.corpus}")
             continue
@@ -49,15 +49,6 @@ def run(cfg: EvaluateConfig, dry_run: bool) -> int:
         terminal.show(terminal.ranking(report.lead))
         print(f"report: {write_report(report, out)}")
     return code
-
-
-def _index(cfg: EvaluateConfig, dataset: DatasetConfig, *, dry_run: bool) -> str | None:
-    """The index that the config names none of, built unless it is there or `dry_run`."""
-    retriever, corpus = dataset.retriever, dataset.input.corpus
-    if not dataset.builds_index or retriever is None or corpus is None:
-        return None
-    folder = indexes.place(retriever, corpus, cfg.run.root)
-    return folder if dry_run else indexes.ensure(retriever, corpus, folder)
 
 
 if __name__ == "__main__":

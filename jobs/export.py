@@ -7,19 +7,10 @@ import sys
 
 from pipeline import driver, writers
 from pipeline.config import ExportConfig
-from pipeline.config.export import ExportFile
+from pipeline.config.export import FILES, ExportFile
 from pipeline.readers import InputError
 from pipeline.report import export, legend
 from pipeline.report.finished import Finished, open_run
-
-NAMES: dict[ExportFile, str] = {
-    "run": "evidence.run",
-    "qrels": "qrels.txt",
-    "questions": "questions.jsonl",
-    "cache": "contexts.json",
-    "csv": "evidence.csv",
-    "contexts": "contexts.jsonl",
-}
 
 
 def run(cfg: ExportConfig, dry_run: bool) -> int:
@@ -29,7 +20,7 @@ def run(cfg: ExportConfig, dry_run: bool) -> int:
         raise InputError(f"{cfg.run}: no finished run here: {driver.SUCCESS} is absent")
     export.check_arm(finished, cfg.arm)
     for name in cfg.files:
-        path = f"{cfg.output}/{NAMES[name]}"
+        path = f"{cfg.output}/{FILES[name]}"
         if not dry_run:
             _write(name, path, finished, cfg)
         print(f"{name}: {path}")

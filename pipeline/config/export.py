@@ -7,6 +7,14 @@ from pydantic import Field, field_validator
 from pipeline.config.base import Frozen, Path
 
 ExportFile: TypeAlias = Literal["run", "qrels", "questions", "cache", "csv", "contexts"]
+FILES: dict[ExportFile, str] = {
+    "run": "evidence.run",
+    "qrels": "qrels.txt",
+    "questions": "questions.jsonl",
+    "cache": "contexts.json",
+    "csv": "evidence.csv",
+    "contexts": "contexts.jsonl",
+}
 
 
 class ExportConfig(Frozen):

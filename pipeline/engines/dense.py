@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import EmbedderConfig, SearchConfig
-from pipeline.engines import embedder, faiss_file
+from pipeline.engines import embedder, faiss_file, models
 from pipeline.engines.base import Floats, Hit, ModelNotFound, Passage
 from pipeline.engines.index_folder import read_manifest
 from pipeline.engines.passages import Passages
@@ -101,7 +101,7 @@ def _is_file(cfg: SearchConfig) -> bool:
 def _of_file(cfg: SearchConfig) -> _Opened:
     if cfg.embedder is None:
         raise ModelNotFound("retriever.embedder: missing")
-    found, pinned = faiss_file.load(cfg), embedder.pin(cfg.embedder, section=_SECTION)
+    found, pinned = faiss_file.load(cfg), models.pin(cfg.embedder, section=_SECTION)
     return _Opened(faiss_file.fingerprint(cfg), pinned, found.passages, [(0, found.index)])
 
 
@@ -129,8 +129,8 @@ def describe(cfg: SearchConfig) -> dict[str, Any]:
     """
     if _is_file(cfg) and cfg.embedder is not None:
         kind, index = faiss_file.load(cfg).kind, faiss_file.fingerprint(cfg)
-        pinned = embedder.pin(cfg.embedder, section=_SECTION)
-        encoder = embedder.describe(pinned, section=_SECTION)
+        pinned = models.pin(cfg.embedder, section=_SECTION)
+        encoder = models.describe_encoder(pinned, section=_SECTION)
     elif cfg.index is not None:
         manifest = read_manifest(cfg.index, "dense")
         kind, index = manifest["faiss"]["kind"], manifest["fingerprint"]
@@ -152,8 +152,8 @@ def _embedder_config(
     has one. ModelNotFound where it is not the model of the passages."""
     of_index = manifest["embedder"]
     given = cfg.embedder or EmbedderConfig.model_validate(of_index["config"])
-    pinned = embedder.pin(given, section=_SECTION)
-    found = embedder.describe(pinned, section=_SECTION)
+    pinned = models.pin(given, section=_SECTION)
+    found = models.describe_encoder(pinned, section=_SECTION)
     here, there = _passage_side(found), _passage_side(of_index["description"])
     if differing := sorted(key for key in {*here, *there} if here.get(key) != there.get(key)):
         raise ModelNotFound(

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import BuildIndexConfig, EmbedderConfig, FaissConfig
-from pipeline.engines import embedder, passages
+from pipeline.engines import embedder, models, passages
 from pipeline.engines.base import Floats
 from pipeline.engines.index_folder import MANIFEST, corpus_entry, current_manifest
 from pipeline.readers import InputError
@@ -34,6 +34,7 @@ from pipeline.runs.fingerprint import digest
 from pipeline.runs.storage import Storage
 
 UNFINISHED = "building.json"
+_SECTION = "embedder"
 _SEED = 1
 
 
@@ -115,8 +116,9 @@ def plan(cfg: BuildIndexConfig) -> Build:
     """What `cfg` asks for; InputError or ModelNotFound where corpus or model is missing."""
     if cfg.embedder is None:
         raise ValueError("engine dense needs the section embedder")
-    pinned = embedder.pin(cfg.embedder)
-    corpus, description = corpus_entry(cfg.corpus), embedder.describe(pinned)
+    pinned = models.pin(cfg.embedder, section=_SECTION)
+    corpus = corpus_entry(cfg.corpus)
+    description = models.describe_encoder(pinned, section=_SECTION)
     return Build(cfg.index, corpus, pinned, description, cfg.faiss, cfg.passages_per_shard)
 
 

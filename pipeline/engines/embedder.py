@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from pipeline.config import EmbedderConfig
-from pipeline.engines import models
 from pipeline.engines.base import Floats, ModelNotFound, first_line
 from pipeline.engines.encoders import encoder_window, load_whole
 
@@ -54,30 +53,6 @@ class Embedder:
 def passage_text(title: str, text: str) -> str:
     """What is encoded of a passage: title, blank, text (the order of BEIR's dense baselines)."""
     return f"{title} {text}".strip()
-
-
-def pin(cfg: EmbedderConfig, *, section: str = "embedder") -> EmbedderConfig:
-    """The config with a Hugging Face id's branch or tag replaced by the commit it names now."""
-    if cfg.engine == "fake":
-        return cfg
-    pinned = models.commit(cfg.model, cfg.revision, key=f"{section}.model")
-    return cfg.model_copy(update={"revision": pinned})
-
-
-def describe(cfg: EmbedderConfig, *, section: str = "embedder") -> dict[str, Any]:
-    """Settings, library version and model hash or commit, for fingerprints; see models.describe.
-
-    What only changes the speed stays out. ModelNotFound when model or library is missing; the
-    message names the config's `section`.
-    """
-    settings = cfg.plain(exclude={"model", "revision", "batch_size", "threads"})
-    if cfg.engine == "fake":
-        return {"settings": settings}
-    return {
-        "settings": settings,
-        "version": models.version(cfg.engine, key=f"{section}.engine"),
-        "model": models.identity(cfg.model, cfg.revision, key=f"{section}.model"),
-    }
 
 
 class _Model(Protocol):

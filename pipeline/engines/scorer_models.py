@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pipeline.config import CrossEncoderConfig, GeneratorConfig, LikelihoodConfig, ScorersConfig
-from pipeline.engines import embedder, models
+from pipeline.config import GeneratorConfig, LikelihoodConfig, ScorersConfig
+from pipeline.engines import models
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.tokenizer import HfTokenizer
 
@@ -15,30 +15,14 @@ def pin(cfg: ScorersConfig, generator: GeneratorConfig) -> ScorersConfig:
     """The config with every branch or tag replaced by the commit that it names now."""
     changes: dict[str, Any] = {}
     if cfg.bi_encoder is not None:
-        changes["bi_encoder"] = embedder.pin(cfg.bi_encoder, section=BI_ENCODER)
-    if (cross := cfg.cross_encoder) is not None and cross.engine != "fake":
-        pinned = models.commit(cross.model, cross.revision, key=f"{CROSS_ENCODER}.model")
-        changes["cross_encoder"] = cross.model_copy(update={"revision": pinned})
+        changes["bi_encoder"] = models.pin(cfg.bi_encoder, section=BI_ENCODER)
+    if cfg.cross_encoder is not None:
+        changes["cross_encoder"] = models.pin(cfg.cross_encoder, section=CROSS_ENCODER)
     own = cfg.likelihood
     if own.model is not None and own.resolve(generator).engine != "fake":
         pinned = models.commit(own.model, own.revision, key=f"{LIKELIHOOD}.model")
         changes["likelihood"] = own.model_copy(update={"revision": pinned})
     return cfg.model_copy(update=changes)
-
-
-def describe_cross_encoder(cfg: CrossEncoderConfig) -> dict[str, Any]:
-    """Settings, library version and model hash or commit; what only changes the speed left out.
-
-    ModelNotFound when model or library is missing.
-    """
-    settings = cfg.plain(exclude={"model", "revision", "batch_size", "threads"})
-    if cfg.engine == "fake":
-        return {"settings": settings}
-    return {
-        "settings": settings,
-        "version": models.version(cfg.engine, key=f"{CROSS_ENCODER}.engine"),
-        "model": models.identity(cfg.model, cfg.revision, key=f"{CROSS_ENCODER}.model"),
-    }
 
 
 def describe_likelihood(cfg: LikelihoodConfig, generator: GeneratorConfig) -> dict[str, Any]:

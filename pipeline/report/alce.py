@@ -22,6 +22,8 @@ from pipeline.stages.arms import NO_EVIDENCE, policy_under_test, replays
 DEPTHS = (0, 1, 3, 5, 10)
 """The paper's k of Vanilla-k and Rerank-k."""
 DEEPEST = 10
+_BENT_BY = ("token_guard", "pass_rate", "nu0_limit", "order_by", "veto")
+"""What makes another policy of a selector, where an arm sets it; not in the name of the arm."""
 ORACLE, OVERALL = "Oracle", "Overall*"
 HIGHER, LOWER, _ = VERDICTS
 
@@ -168,8 +170,11 @@ def _depth(item: tuple[str, str]) -> int:
 
 
 def _plain(arm: Arm, selector: str) -> bool:
-    """Whether an arm is a selector's own, called by its name and without a budget of tokens."""
-    if arm["kind"] != "policy" or arm["policy"]["token_guard"] is not None:
+    """Whether an arm is a selector's own: called by its name, without gates or token budget."""
+    policy = arm["policy"]
+    if arm["kind"] != "policy" or any(policy.get(name) is not None for name in _BENT_BY):
+        return False
+    if policy.get("on_refusal", "keep") != "keep":
         return False
     return str(arm["arm"]) == f"{selector} M{arm['policy']['top_m']}"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config import Frozen, OfflineIgpConfig, SelectionConfig
 from pipeline.core.blend import Blend, from_json, signals_of
-from pipeline.engines import clue_models, models, nli_models, ranker_models, scorer_models
+from pipeline.engines import clue_models, models, ranker_models, scorer_models
 from pipeline.loading import ConfigError
 from pipeline.paths import locate
 from pipeline.readers import InputError
@@ -18,6 +18,7 @@ from pipeline.stages import (
     answer,
     arms,
     clue_plan,
+    entail,
     evaluate,
     evaluate_task,
     probe,
@@ -55,12 +56,13 @@ def arms_of(cfg: OfflineIgpConfig) -> tuple[Arm, ...]:
 
 def pin(cfg: OfflineIgpConfig) -> OfflineIgpConfig:
     """The config with its models' branches and tags replaced by the commits they name now."""
-    generator = models.pin(cfg.generator)
+    generator = models.pin(cfg.generator, section="generator")
     scorers = scorer_models.pin(cfg.scorers, generator)
     listwise = ranker_models.pin(cfg.listwise)
     changes: dict[str, Frozen] = {"generator": generator, "scorers": scorers, "listwise": listwise}
-    if cfg.answer.task == "eli5":
-        changes["evaluation"] = nli_models.pin(cfg.evaluation)
+    if cfg.answer.task == "eli5" and cfg.evaluation.nli is not None:
+        judge = models.pin(cfg.evaluation.nli, section=entail.NLI)
+        changes["evaluation"] = cfg.evaluation.model_copy(update={"nli": judge})
     return cfg.model_copy(update={**changes, "clues": clue_models.pin(cfg.clues)})
 
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 from pipeline import schema
 from pipeline.config import NliConfig
 from pipeline.core.alce import cleaned
-from pipeline.engines import nli_models
+from pipeline.engines import models
 from pipeline.engines.base import Entailment, Refusal
 from pipeline.engines.table import Engines
 from pipeline.stages import task_targets
 from pipeline.stages.stage import ERROR, Family, Stage, Transform, add_columns
 
 ADDS = pa.schema([schema.ENTAILMENTS])
+NLI = "evaluation.nli"
 KEYS = "entailments.list.element.key"
 Row = Mapping[str, Any]
 Verdicts = dict[str, dict[str, Any]]
@@ -35,7 +36,7 @@ def stage(cfg: NliConfig, *, first_line: bool) -> Stage:
         held = rows.select(["metadata", "answers"]).to_pylist()
         return (key for row in held for key in _keys(row, first_line=first_line))
 
-    model = nli_models.describe(cfg)
+    model = models.describe_encoder(cfg, section=NLI)
     return Stage(
         name="entail",
         needs=("metadata", "answers"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline import schema
 from pipeline.config import CrossEncoderConfig, EmbedderConfig
-from pipeline.engines import embedder, scorer_models
+from pipeline.engines import embedder, models, scorer_models
 from pipeline.engines.base import CrossEncoder, Floats
 from pipeline.engines.embedder import Embedder, Kind
 from pipeline.engines.table import Engines
@@ -37,7 +37,7 @@ def bi_encoder(cfg: EmbedderConfig) -> Stage:
         name="score_bi_encoder",
         needs=("question", "candidates"),
         adds=BI_ENCODER,
-        depends_on={"model": embedder.describe(cfg, section=scorer_models.BI_ENCODER)},
+        depends_on={"model": models.describe_encoder(cfg, section=scorer_models.BI_ENCODER)},
         build=build,
         pool="embedder",
         durable=True,
@@ -57,7 +57,7 @@ def cross_encoder(cfg: CrossEncoderConfig, passage_format: render.PassageFormat)
         needs=("question", "candidates"),
         adds=CROSS_ENCODER,
         depends_on={
-            "model": scorer_models.describe_cross_encoder(cfg),
+            "model": models.describe_encoder(cfg, section=scorer_models.CROSS_ENCODER),
             "passage_format": passage_format,
         },
         build=build,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline import schema
 from pipeline.config import EmbedderConfig
-from pipeline.engines import embedder
+from pipeline.engines import models
 from pipeline.engines.base import Floats
 from pipeline.engines.embedder import Embedder
 from pipeline.engines.table import Engines
@@ -33,7 +33,7 @@ def stage(cfg: EmbedderConfig, *, section: str) -> Stage:
         name=RERANK,
         needs=("question", schema.SENTENCES.name),
         adds=ADDS,
-        depends_on={"model": embedder.describe(cfg, section=section)},
+        depends_on={"model": models.describe_encoder(cfg, section=section)},
         build=build,
         pool="embedder",
         durable=True,

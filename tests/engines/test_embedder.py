@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pipeline.config import EmbedderConfig
 from pipeline.engines.base import Floats, ModelNotFound
-from pipeline.engines.embedder import Embedder, Kind, describe, passage_text, pin
+from pipeline.engines.embedder import Embedder, Kind, passage_text
+from pipeline.engines.models import describe_encoder, pin
 from tests.engines import encoders
 
 TEXTS = [
@@ -169,13 +170,17 @@ def test_a_model_that_lacks_weights_is_refused_and_not_filled_at_random(
         embedder(tmp_path)
 
 
+def described(cfg: EmbedderConfig) -> dict[str, object]:
+    return describe_encoder(cfg, section="embedder")
+
+
 @pytest.mark.parametrize("name", ["no-one/nothing", "/nowhere/model"])
 def test_a_model_that_does_not_exist_is_named(name: str) -> None:
     cfg = EmbedderConfig(model=name)
     with pytest.raises(ModelNotFound, match=f"embedder.model '{name}'"):
         Embedder(cfg)
     with pytest.raises(ModelNotFound, match=f"embedder.model '{name}'"):
-        describe(pin(cfg))
+        described(pin(cfg, section="embedder"))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +198,7 @@ def test_a_model_that_does_not_exist_is_named(name: str) -> None:
 def test_the_description_changes_with_what_changes_vectors_and_nothing_else(
     change: dict[str, object], matters: bool, bert: Path
 ) -> None:
-    assert (describe(config(bert)) != describe(config(bert, **change))) == matters
+    assert (described(config(bert)) != described(config(bert, **change))) == matters
 
 
 def test_the_description_follows_the_weights_and_not_the_folders_name(
@@ -201,10 +206,10 @@ def test_the_description_follows_the_weights_and_not_the_folders_name(
 ) -> None:
     for path in bert.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    assert describe(config(tmp_path)) == describe(config(bert))
+    assert described(config(tmp_path)) == described(config(bert))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    assert describe(config(tmp_path)) != describe(config(bert))
+    assert described(config(tmp_path)) != described(config(bert))
 
 
 def test_a_passage_is_its_title_and_text() -> None:

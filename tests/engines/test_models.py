@@ -205,7 +205,8 @@ def test_a_hub_id_is_pinned_to_the_commit_that_its_branch_names(
     code = (
         "from pipeline.config import GeneratorConfig\n"
         "from pipeline.engines.models import describe, pin\n"
-        "cfg = pin(GeneratorConfig(engine='transformers', model='org/model'))\n"
+        "cfg = GeneratorConfig(engine='transformers', model='org/model')\n"
+        "cfg = pin(cfg, section='generator')\n"
         "print(cfg.revision, describe(cfg, needs_chat=True)['model'])\n"
     )
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
@@ -217,7 +218,7 @@ def test_a_hub_id_is_pinned_to_the_commit_that_its_branch_names(
 
 def test_a_local_folder_needs_no_pin(tiny_folder: Path) -> None:
     cfg = config(tiny_folder)
-    assert pin(cfg) == cfg
+    assert pin(cfg, section="generator") == cfg
 
 
 def test_a_literal_prompt_gets_no_bos_that_the_tokenizer_does_not_add(demo_folder: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from pipeline.config import (
 )
 from pipeline.engines import models
 from pipeline.engines.base import ModelNotFound
-from pipeline.engines.scorer_models import describe_cross_encoder, describe_likelihood, pin
+from pipeline.engines.scorer_models import CROSS_ENCODER, describe_likelihood, pin
 from tests.engines.encoders import bert
 
 GENERATOR = GeneratorConfig(
@@ -76,17 +77,22 @@ def test_a_cross_encoder_is_described_by_its_files_and_what_changes_its_scores(
 ) -> None:
     folder = bert(tmp_path / "model")
     cfg = CrossEncoderConfig(model=folder)
-    found = describe_cross_encoder(cfg)
+
+    def described(**changes: object) -> dict[str, Any]:
+        changed = cfg.model_copy(update=changes)
+        return models.describe_encoder(changed, section=CROSS_ENCODER)
+
+    found = described()
     assert found["model"] == models.folder_hash(Path(folder))
     assert found["version"].startswith("transformers ")
     moved = tmp_path / "moved"
     shutil.copytree(folder, moved)
     fast = {"model": str(moved), "batch_size": 2, "threads": 5, "revision": "other"}
-    assert describe_cross_encoder(cfg.model_copy(update=fast)) == found
+    assert described(**fast) == found
     for change in ({"dtype": "float16"}, {"max_tokens": 64}, {"engine": "fake"}):
-        assert describe_cross_encoder(cfg.model_copy(update=change)) != found
+        assert described(**change) != found
     with pytest.raises(ModelNotFound, match=r"scorers\.cross_encoder\.model .* does not exist"):
-        describe_cross_encoder(cfg.model_copy(update={"model": str(tmp_path / "nothing")}))
+        described(model=str(tmp_path / "nothing"))
 
 
 def test_local_folders_and_fakes_need_no_pin(tmp_path: Path) -> None:

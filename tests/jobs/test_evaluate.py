@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 
 from jobs import evaluate
 from pipeline import driver
@@ -18,6 +19,7 @@ FAKES = [
     *("generator.engine=fake", "generator.model=fake"),
     *("scorers.bi_encoder.engine=fake", "scorers.bi_encoder.model=fake"),
 ]
+DEMO = Path("conf/evaluate/demo.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +150,22 @@ def test_a_bad_grid_or_input_is_one_line_and_exit_code_2(
     assert driver.main("", EvaluateConfig, evaluate.run, arguments) == driver.USAGE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if '"error"' in line]
     assert said in json.loads(line)["message"]
+
+
+def test_a_bad_line_of_a_later_data_set_is_said_before_the_first_one_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"id": "a", "question": "b?", "golden_answers": ["c"]}\n{"id": "d"}\n')
+    settings = yaml.safe_load(DEMO.read_text(encoding="utf-8"))
+    (first,) = settings["datasets"]
+    given = {**first["input"], "questions": str(questions), "qrels": None}
+    second = {**first, "name": "second", "input": given}
+    config = tmp_path / "two.yaml"
+    config.write_text(yaml.safe_dump({**settings, "datasets": [first, second]}), encoding="utf-8")
+    arguments = [str(config), f"run.root={tmp_path / 'out'}", *FAKES]
+    assert driver.main("", EvaluateConfig, evaluate.run, arguments) == driver.USAGE
+    captured = capsys.readouterr()
+    assert "questions.jsonl:2" in captured.err
+    assert "== examples" not in captured.out
+    assert not (tmp_path / "out" / "runs").exists()

@@ -33,7 +33,7 @@ from pipeline.report.alce import Scored
 from pipeline.report.alce_sections import every_arm
 from pipeline.report.alce_sections import roles as roles_sheet
 from pipeline.report.figures.roles import roles as roles_figure
-from pipeline.report.finished import Finished, open_run
+from pipeline.report.finished import Arm, Finished, open_run
 from pipeline.report.html import Report, html
 from pipeline.report.markdown import markdown
 from pipeline.report.task_scores import COMPARED, TaskScores
@@ -110,19 +110,37 @@ def page(own: list[Finished]) -> Report:
     return build(own, **HOW, title="ALCE", beside=beside)
 
 
-def scored(task: Task, values: Mapping[str, Mapping[str, list[float]]]) -> Scored:
+def scored(
+    task: Task, values: Mapping[str, Mapping[str, list[float]]], arms: Sequence[Arm] = ARMS
+) -> Scored:
     """A run of two questions made by hand: by field, the values of some arms; 0 for the others."""
     fields = {}
     for field in (*COMPARED[task], "context_tokens", "prompt_tokens"):
         given = values.get(field, {})
         fields[field] = np.array([given.get(name, [0.0, 0.0]) for name in NAMES])
-    run = Finished(task, Storage("/nowhere"), {"arms": ARMS}, {}, (), ())
+    run = Finished(task, Storage("/nowhere"), {"arms": arms}, {}, (), ())
     return Scored(run, TaskScores(task, "judge", NAMES, fields))
 
 
 def by_method(found: list[Scored], mode: ListMode) -> dict[str, dict[str, Any]]:
     rows = alce.paper_table(found, mode=mode, **HOW).to_dicts()
     return {row["method"]: row for row in rows}
+
+
+@pytest.mark.parametrize(
+    "bent",
+    [
+        *({"token_guard": 500}, {"pass_rate": [0.1, 0.9]}, {"nu0_limit": 0.2}),
+        *({"order_by": "listwise"}, {"veto": "adarank"}, {"on_refusal": "fallback"}),
+    ],
+)
+def test_an_arm_with_a_gate_is_a_policy_of_its_own_name(bent: dict[str, Any]) -> None:
+    """Such an arm is told from the selector's own by its settings alone."""
+    own = ("adarank M1", "adarank M3", "listwise M3")
+    arms = [{**a, "policy": {**a["policy"], **bent}} if a["arm"] in own else a for a in ARMS]
+    found = by_method([scored("asqa", {}, arms)], "alce")
+    kept = [name for name in METHODS if name not in ("AdaRank", "Rerank-3", "Oracle")]
+    assert list(found) == [*kept[:-1], *sorted([*own, kept[-1]], key=NAMES.index), "Oracle"]
 
 
 def test_table_two_by_hand() -> None:
