@@ -19,6 +19,8 @@ from pipeline.engines.entropy_probe import (
     EntropyProbeV2,
     check_request,
     encode,
+    first,
+    largest,
     measure,
     places,
 )
@@ -408,3 +410,23 @@ def test_other_requests_are_free_in_their_settings() -> None:
     check_request(SamplingParams(temperature=1, logprobs=5))
     for probe in (PROBE, params(*TRACED), params(K, limit=1.0)):
         check_request(probe)
+
+
+@given(
+    levels=st.integers(1, 40),
+    width=st.sampled_from([33, 96, 300, 1000]),
+    k=st.integers(1, 33),
+    seed=st.integers(0, 2**31),
+    special=st.sampled_from([None, -torch.inf, torch.inf, torch.nan]),
+)
+def test_the_largest_by_blocks_are_those_of_the_whole_row(
+    levels: int, width: int, k: int, seed: int, special: float | None
+) -> None:
+    """With few levels most values are equal; the special one is put at a third of the places."""
+    source = torch.Generator().manual_seed(seed)
+    rows = torch.randint(levels, (3, width), generator=source).float()
+    if special is not None:
+        rows[torch.rand(3, width, generator=source) < 1 / 3] = special
+    expected = rows.topk(k, dim=-1).values
+    assert torch.equal(largest(rows, k).nan_to_num(nan=1e9), expected.nan_to_num(nan=1e9))
+    assert torch.equal(first(rows), rows.argmax(-1))
