@@ -1,12 +1,13 @@
 """Cost per question as the input grows: the main job's full plan over n questions x 5 candidates.
 
     python -m benchmarks.scale [--rows 10000,100000] [--resume-rows 10000] [--split-rows 50000]
-        [--long] [--actors 2] [--work FOLDER] [--out FILE]
+        [--small-rows 10000] [--long] [--actors 2] [--work FOLDER] [--out FILE]
 
 Every case is a run of jobs/offline_igp.py on a local Ray with the fake model and the default arms,
 over synthetic text (scale_input): source, probe, select, answer, evaluate, finish. Start-up is that
 of a run of four shards, and is taken off before anything is divided by rows. `--split-rows n` runs
-n questions as five runs of n / 5; `--resume-rows n` kills a run half-way with SIGKILL and measures
+n questions as five runs of n / 5; `--small-rows n` has shards of five questions, so that files
+cost the most; `--resume-rows n` kills a run half-way with SIGKILL and measures
 how soon the next one has made a shard that was missing; `--long` has passages of 10 kB, and then
 100 candidates a question. The result is a table in Markdown.
 """
@@ -27,12 +28,13 @@ from benchmarks import scale_input, scale_run
 from benchmarks.processes import end_with_workers, machine
 from benchmarks.scale_input import Shape
 from benchmarks.scale_run import Ran
-from benchmarks.scale_tables import Resumed, costs, long_rows, memory, resumes, stages
+from benchmarks.scale_tables import Resumed, costs, long_rows, memory, resumes, small_shards, stages
 
 SHARD = 256
 STARTUP_ROWS = 4 * SHARD  # every actor has had a shard
 PACKAGES = ("ray", "pyarrow", "numpy")
 SPLIT = 5
+SMALL = 5  # questions of a small shard
 LONG_WORDS = 1_900  # words of a passage of about 10 kB
 
 
@@ -113,6 +115,7 @@ def report(
     parted: Sequence[Ran],
     resumed: Sequence[Resumed],
     long: Sequence[tuple[str, Ran]],
+    small: Sequence[Ran],
 ) -> str:
     """All tables, in Markdown."""
     sections: list[tuple[str, Callable[[], str]]] = [
@@ -122,6 +125,9 @@ def report(
     ]
     if resumed:
         sections.append(("Resume of a run killed half-way", lambda: resumes(resumed)))
+    if small:
+        title = f"Shards of {SMALL} questions"
+        sections.append((title, lambda: small_shards([*whole, *small], startup)))
     if long:
         sections.append(("Long passages, many candidates", lambda: long_rows(long)))
     lines = [
@@ -142,6 +148,7 @@ def main() -> None:
     parser.add_argument("--rows", default="10000,100000", help="sizes, with commas between")
     parser.add_argument("--resume-rows", type=int)
     parser.add_argument("--split-rows", type=int)
+    parser.add_argument("--small-rows", type=int)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--work", type=Path, help="folder for inputs and runs; default: temporary")
@@ -159,21 +166,29 @@ def reports(settings: Settings, args: argparse.Namespace) -> Iterator[str]:
     """The report after every case that it gained, the sizes first."""
     startup = measure(settings, "startup", Shape(STARTUP_ROWS))
     whole, parted = list[Ran](), list[Ran]()
-    resumed, long = list[Resumed](), list[tuple[str, Ran]]()
+    resumed, long, small = list[Resumed](), list[tuple[str, Ran]](), list[Ran]()
+
+    def made() -> str:
+        return report(whole, startup, parted, resumed, long, small)
+
     for rows in map(int, args.rows.split(",")):
         whole.append(measure(settings, f"rows-{rows}", Shape(rows)))
-        yield report(whole, startup, parted, resumed, long)
+        yield made()
     if args.long:
         tall, wide = Shape(200, words=LONG_WORDS), Shape(50, candidates=100, words=LONG_WORDS)
         long.append(("5 x 10 kB", measure(settings, "long", tall)))
         long.append(("100 x 10 kB", measure(settings, "wide", wide)))
-        yield report(whole, startup, parted, resumed, long)
+        yield made()
+    if args.small_rows:
+        rows = args.small_rows
+        small.append(measure(settings, f"small-{rows}", Shape(rows), shard=SMALL))
+        yield made()
     if args.resume_rows:
         resumed.append(resume(settings, args.resume_rows))
-        yield report(whole, startup, parted, resumed, long)
+        yield made()
     if args.split_rows:
         parted.extend(split(settings, args.split_rows))
-        yield report(whole, startup, parted, resumed, long)
+        yield made()
 
 
 if __name__ == "__main__":

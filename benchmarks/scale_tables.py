@@ -117,6 +117,23 @@ def resumes(runs: Sequence[Resumed]) -> str:
     return _table(head, lines)
 
 
+def small_shards(runs: Sequence[Ran], startup: Ran) -> str:
+    """What a shard costs: the same plan in few large shards and in many small ones."""
+    head = ["questions", "shards", "files", "seconds", "CPU ms a question", "CPU ms a shard"]
+    head += ["driver MiB", "raylet MiB", "gcs MiB"]
+    lines = [
+        [
+            *(f"{ran.rows:,}", f"{ran.shards:,}", f"{ran.files:,}", f"{ran.seconds:,.1f}"),
+            f"{_cpu_ms(ran, startup):.3f}",
+            f"{_cpu_ms(ran, startup) * ran.rows / ran.shards:,.1f}",
+            _mib(ran.peaks.driver_bytes.get(RUNNING)),
+            *(_mib(ran.peaks.own_bytes.get(role)) for role in ("raylet", "gcs")),
+        ]
+        for ran in runs
+    ]
+    return _table(head, lines)
+
+
 def long_rows(runs: Sequence[tuple[str, Ran]]) -> str:
     """Rows that are large: what they take of the store and on disk."""
     head = ["candidates", "questions", "seconds", "source kB a question", "contexts kB a question"]

@@ -48,7 +48,7 @@ def largest(logits_RV: Tensor, k: int) -> Tensor:
     whole = logits_RV.shape[-1] // _BLOCK * _BLOCK
     if logits_RV.device.type != "cpu" or whole <= _BLOCK * k:
         return logits_RV.topk(k, dim=-1).values
-    blocks_RNL = logits_RV[:, :whole].unflatten(-1, (-1, _BLOCK))
+    blocks_RNL = logits_RV[:, :whole].reshape(len(logits_RV), -1, _BLOCK)
     best_RK1 = blocks_RNL.amax(-1).topk(k, dim=-1, sorted=False).indices.unsqueeze(-1)
     kept_RKL = blocks_RNL.gather(1, best_RK1.expand(-1, -1, _BLOCK))
     left_RP = torch.cat([kept_RKL.flatten(1), logits_RV[:, whole:]], dim=-1)
