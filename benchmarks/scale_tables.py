@@ -13,17 +13,15 @@ _ROLES = ("actor", "task worker", "raylet", "gcs")
 
 @dataclass(frozen=True)
 class Resumed:
-    """A killed run taken up again: seconds until Ray was asked, until the first shard that had been
-    missing, and until the end; `touched` counts parts of before that were written again."""
+    """A killed run taken up again: seconds until Ray was asked and until the first shard that had
+    been missing; `touched` counts parts of before that were written again."""
 
     rows: int
     shards: int
     finished: int
     connected: float
     first: float
-    whole: float
     touched: int
-    arrived: int
 
 
 def costs(whole: Sequence[Ran], startup: Ran, parted: Sequence[Ran]) -> str:
@@ -103,14 +101,13 @@ def stages(runs: Sequence[Ran]) -> str:
 def resumes(runs: Sequence[Resumed]) -> str:
     """How soon a second run does what is missing."""
     head = ["questions", "shards finished when killed", "s to Ray", "s to the first new shard"]
-    head += ["s to the end", "stored parts written again", "questions at the end"]
+    head += ["stored parts written again"]
     lines = [
         [
             f"{run.rows:,}",
             f"{run.finished} of {run.shards}",
-            *(f"{seconds:.1f}" for seconds in (run.connected, run.first, run.whole)),
+            *(f"{seconds:.1f}" for seconds in (run.connected, run.first)),
             str(run.touched),
-            f"{run.arrived:,}",
         ]
         for run in runs
     ]
