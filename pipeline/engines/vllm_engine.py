@@ -136,7 +136,7 @@ def _stat_loggers(runtime: RuntimeConfig) -> list[Any]:
 
     if ray_wrappers.ray_serve is None:
         raise ModelNotFound(
-            "generator.runtime.engine_metrics needs Ray Serve, which the extra gpu brings: "
+            "runtime.engine_metrics needs Ray Serve, which the extra gpu brings: "
             f"pip install 'ray[serve]=={version('ray')}', or set it to false"
         )
     return [ray_wrappers.RayPrometheusStatLogger]

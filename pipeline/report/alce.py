@@ -13,6 +13,7 @@ import polars as pl
 
 from pipeline.core.alce import ListMode
 from pipeline.report import generators, resampled, task_scores
+from pipeline.report.comparisons import bare
 from pipeline.report.finished import Arm, Finished
 from pipeline.report.measured import Floats
 from pipeline.report.task_scores import COMPARED, TaskScores, mean
@@ -22,8 +23,6 @@ from pipeline.stages.arms import NO_EVIDENCE, policy_under_test, replays
 DEPTHS = (0, 1, 3, 5, 10)
 """The paper's k of Vanilla-k and Rerank-k."""
 DEEPEST = 10
-_BENT_BY = ("token_guard", "pass_rate", "nu0_limit", "order_by", "veto")
-"""What makes another policy of a selector, where an arm sets it; not in the name of the arm."""
 ORACLE, OVERALL = "Oracle", "Overall*"
 HIGHER, LOWER, _ = VERDICTS
 
@@ -170,13 +169,11 @@ def _depth(item: tuple[str, str]) -> int:
 
 
 def _plain(arm: Arm, selector: str) -> bool:
-    """Whether an arm is a selector's own: called by its name, without gates or token budget."""
+    """Whether an arm is a selector's own, called by it and M alone: no gate, no token budget."""
     policy = arm["policy"]
-    if arm["kind"] != "policy" or any(policy.get(name) is not None for name in _BENT_BY):
+    if arm["kind"] != "policy" or policy["selector"] != selector or not bare(policy):
         return False
-    if policy.get("on_refusal", "keep") != "keep":
-        return False
-    return str(arm["arm"]) == f"{selector} M{arm['policy']['top_m']}"
+    return str(arm["arm"]) == f"{selector} M{policy['top_m']}"
 
 
 def roles(runs: Sequence[Finished], *, seed: int, samples: int) -> pl.DataFrame:

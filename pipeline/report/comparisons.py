@@ -1,8 +1,9 @@
 """What an arm's F1 is compared with: the columns of the paired differences, and their words."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.report.finished import Arm
 
@@ -33,6 +34,14 @@ COMPARISONS = {
     **{control.column: control.words for control in CONTROLS},
 }
 """In words, by column."""
+
+
+def bare(policy: Mapping[str, Any]) -> bool:
+    """Whether a manifest's policy is its selector's own: no gate, no other's order, no penalty for
+    duplicates, no rule for refusals. An arm's name need not say so."""
+    given = ("pass_rate", "nu0_limit", "order_by", "veto")  # the last two not in older manifests
+    gated = any(policy.get(name) is not None for name in given)
+    return not (gated or policy["duplicate_penalty"] or policy["on_refusal"] != "keep")
 
 
 def ungated(arms: Sequence[Arm]) -> dict[str, str | None]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.report.comparisons import BASELINE, CONTROLS, UNGATED, ungated
+from pipeline.report.comparisons import BASELINE, CONTROLS, UNGATED, bare, ungated
 from pipeline.report.finished import Finished
 from pipeline.report.resampled import columns as mean_columns
 from pipeline.report.resampled import schema as mean_schema
@@ -117,9 +117,7 @@ def _declared(arm: Mapping[str, Any], run: Finished) -> dict[str, Any]:
         return made
     names = ("selector", "top_m", "token_guard", "empty_context")
     made |= {name: policy[name] for name in names} | {"threshold": threshold(policy)}
-    gates = ("pass_rate", "nu0_limit", "veto")  # the last is not in older manifests
-    gated = any(policy.get(name) is not None for name in gates)
-    made["bare"] = not (gated or policy["duplicate_penalty"] or policy["on_refusal"] != "keep")
+    made["bare"] = bare(policy)
     if policy["selector"] == "ig":
         made["ig_top_k"] = policy["ig_top_k"] or run.probe["top_k"]
         made["ig_max_tokens"] = policy["ig_max_tokens"] or run.probe["max_tokens"]

@@ -29,7 +29,10 @@ _COLUMNS: Meanings = {
     "ungated": ("the arm that differs in the gate on NU(q) alone: it has none", TEXT),
     "prunes": ("whether the arm, or the one that it controls, leaves passages out", YES),
     "replayed": ("whether IG is taken under a smaller K or MT than the probe's", YES),
-    "bare": ("whether it has no gate, no penalty for duplicates, no rule for refusals", YES),
+    "bare": (
+        "whether it has no gate, no other's order, no penalty for duplicates, no rule for refusals",
+        YES,
+    ),
     "f1": ("token-level F1 of the answers", F1),
     "em": ("exact match of the answers", SHARE),
     "sub_em": ("answers that contain a golden one", SHARE),

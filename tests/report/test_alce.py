@@ -130,7 +130,7 @@ def by_method(found: list[Scored], mode: ListMode) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "bent",
     [
-        *({"token_guard": 500}, {"pass_rate": [0.1, 0.9]}, {"nu0_limit": 0.2}),
+        *({"selector": "ig"}, {"pass_rate": [0.1, 0.9]}, {"nu0_limit": 0.2}),
         *({"order_by": "listwise"}, {"veto": "adarank"}, {"on_refusal": "fallback"}),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from pipeline.config import OfflineIgpConfig
 from pipeline.config.policy import SCORERS
 from pipeline.core.blend import Blend, to_json
+from pipeline.engines import models
 from pipeline.loading import ConfigError
 from pipeline.readers import InputError
 from pipeline.stages import build, score, source
@@ -47,6 +48,51 @@ def write_blend(folder: Path, *features: str) -> str:
 
 def test_the_default_policy_probes_selects_answers_and_evaluates(tmp_path: Path) -> None:
     assert names(config(tmp_path)) == ["probe", *END]
+
+
+def test_every_model_is_pinned_under_the_key_of_its_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub is not asked: what it would be asked for, under which key, is kept."""
+    keys = {
+        "one/generator": "generator.model",
+        "one/bi": "scorers.bi_encoder.model",
+        "one/cross": "scorers.cross_encoder.model",
+        "one/likelihood": "scorers.likelihood.model",
+        "one/ranker": "listwise.ranker.model",
+        "one/extractor": "clues.extractor.model.model",
+        "one/truncator": "clues.truncator.model.model",
+        "one/reranker": "clues.reranker.model",
+        "one/judge": "evaluation.nli.model",
+    }
+    asked = {}
+
+    def commit(model: str, revision: str, *, key: str) -> str:
+        asked[model] = key
+        return f"{revision} of {model}"
+
+    monkeypatch.setattr(models, "commit", commit)
+    vllm = {"engine": "vllm", "revision": "branch"}
+    cfg = config(
+        tmp_path,
+        generator={**vllm, "model": "one/generator"},
+        scorers={
+            "bi_encoder": {"model": "one/bi", "revision": "branch"},
+            "cross_encoder": {"model": "one/cross", "revision": "branch"},
+            "likelihood": {**vllm, "model": "one/likelihood"},
+        },
+        listwise={"ranker": {**vllm, "model": "one/ranker"}},
+        clues={
+            "extractor": {"model": {**vllm, "model": "one/extractor"}},
+            "truncator": {"model": {**vllm, "model": "one/truncator"}},
+            "reranker": {"model": "one/reranker", "revision": "branch"},
+        },
+        evaluation={"nli": {"engine": "classifier", "model": "one/judge", "revision": "branch"}},
+        answer={"task": "eli5", "template": "literal"},
+    )
+    pinned = build.pin(cfg).model_dump_json()
+    assert asked == keys
+    assert all(f'"branch of {model}"' in pinned for model in keys)
 
 
 def test_without_given_candidates_retrieval_comes_first(tmp_path: Path) -> None:
