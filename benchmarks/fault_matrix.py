@@ -1,7 +1,7 @@
 """Kills at random points of the main job, each against an undisturbed run, row for row.
 
-    python -m benchmarks.fault_matrix [--points 25] [--faults driver,raylet] [--seed 1]
-        [--folder FOLDER] [--out FILE]
+    python -m benchmarks.fault_matrix [--points 25] [--first 0] [--faults driver,raylet]
+        [--seed 1] [--folder FOLDER] [--out FILE]
 
 Every run is the main job as a user types it: a real Ray, real BM25 over examples/, the fake
 generator, shards of two questions. It is disturbed once, at a seeded point: a number of parts on
@@ -144,7 +144,7 @@ class Matrix:
         self._args, self._world = args, world
         self._log = world.folder / "draws.jsonl"
         self.outcomes: dict[str, list[Outcome]] = {fault: [] for fault in args.faults}
-        self.draws = Counter[str]()
+        self.draws = Counter(dict.fromkeys(args.faults, args.first))
         self.left: dict[str, set[psutil.Process]] = {fault: set() for fault in args.faults}
         if self._log.exists():
             for line in self._log.read_text().splitlines():
@@ -201,7 +201,8 @@ class Matrix:
         lines = [
             "# Fault matrix",
             "",
-            f"`python -m benchmarks.fault_matrix --points {args.points} --seed {args.seed}`: "
+            f"`python -m benchmarks.fault_matrix --points {args.points} --first {args.first} "
+            f"--seed {args.seed}`: "
             f"{runs} disturbed runs of {QUESTIONS} questions in {SHARDS} shards, each followed by "
             "the same command and compared with an undisturbed run row for row, in every column.",
             "",
@@ -221,7 +222,8 @@ class Matrix:
             unaided = sum(outcome.unaided for outcome in of)
             resumes = max((outcome.resumes for outcome in of), default=0)
             cells = [FAULTS[fault], len(of), unaided, resumes, QUESTIONS * len(of), *sums]
-            cells += [orphaned.get(fault, "-"), self.draws[fault], spread]
+            drawn = self.draws[fault] - args.first
+            cells += [orphaned.get(fault, "-"), drawn, spread]
             lines.append("| " + " | ".join(map(str, cells)) + " |")
         return "\n".join(lines) + "\n"
 
@@ -230,6 +232,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=25, help="kills of each fault")
+    parser.add_argument("--first", type=int, default=0, help="number of the first point")
     parser.add_argument("--faults", default=",".join(FAULTS), type=lambda text: text.split(","))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
