@@ -154,7 +154,8 @@ def main() -> None:
     args = parser.parse_args()
     least = startup_rows(args.actors)
     sizes = [*map(int, args.rows.split(",")), *filter(None, (args.small_rows, args.resume_rows))]
-    sizes += [args.split_rows // SPLIT] * (args.split_rows is not None)
+    if args.split_rows is not None:
+        sizes.append(args.split_rows // SPLIT)
     if few := [size for size in sizes if size <= least]:
         parser.error(f"a run of {few[0]} questions; allowed: more than the {least} of the start")
     end_with_workers()
